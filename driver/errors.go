@@ -1,0 +1,29 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The errors a driver answers with. Anything else it returns means that the store failed.
+var (
+	// ErrGone: the Ref is not the current term; it expired, was released, or never was.
+	ErrGone = errors.New("term is gone")
+	// ErrBroken is the ErrGone of a term that an operator has ended.
+	ErrBroken = fmt.Errorf("%w: broken by an operator", ErrGone)
+	// ErrNotApplied marks a failure that certainly changed nothing: the request never reached the store, or the store
+	// refused it as a whole. Only a driver can know; without it the caller must assume that an acquire may have won.
+	ErrNotApplied = errors.New("nothing was changed")
+	// ErrTokenPassed: a Renew asked for a Floor below the token that the key already has.
+	ErrTokenPassed = errors.New("the key's token is already past the floor")
+	// ErrClosed: the driver is closed.
+	ErrClosed = errors.New("store is closed")
+)
+
+// HeldError is the answer to an Acquire of a key that is taken.
+type HeldError struct{ Term Term }
+
+// Error names the key and the holder.
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("key %q is held by pid %d on %s", e.Term.Key, e.Term.Holder.PID, e.Term.Holder.Host)
+}

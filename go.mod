@@ -1,0 +1,3 @@
+module github.com/holdlock/holdlock
+
+go 1.26.0
