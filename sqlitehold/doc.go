@@ -1,0 +1,6 @@
+package sqlitehold
+
+import (
+	_ "golang.org/x/sys/unix"
+	_ "modernc.org/sqlite"
+)
