@@ -1,0 +1,211 @@
+package holdlock
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// attempt is one call of TryAcquire, Acquire or Do on its way to a lease.
+type attempt struct {
+	lock  *Lock
+	start time.Time
+	nonce string // of the last try if its outcome is unclear, so that the next one may find itself; else ""
+}
+
+// newNonce returns 128 random bits. It is chosen before the request is sent, for one term only.
+func newNonce() string {
+	var b [16]byte
+	_, _ = crand.Read(b[:]) // cannot fail: crypto/rand ends the program instead
+	return hex.EncodeToString(b[:])
+}
+
+// once makes one try and gives back what an unclear one may have won.
+func (a *attempt) once(ctx context.Context) (*Lease, error) {
+	lease, err := a.try(ctx)
+	a.giveUp()
+	return lease, err
+}
+
+// wait tries until the lock is ours or ctx ends: after a hint from the store, when the present term should be over, and
+// now and then in any case, because hints can be lost and keys can be freed by hand.
+func (a *attempt) wait(ctx context.Context) (*Lease, error) {
+	lease, err := a.once(ctx)
+	if err == nil || !errors.Is(err, ErrHeld) {
+		return lease, err
+	}
+	hints, stop := a.watch(ctx)
+	defer stop()
+	defer a.giveUp()
+	poll := backStop{pushed: hints != nil}
+	timer := time.NewTimer(0) // the key may have become free before the watch began
+	defer timer.Stop()
+	held := err // the last answer about the lock itself
+	for {
+		select {
+		case <-ctx.Done():
+		case <-a.lock.c.closing:
+		case <-hints:
+		case <-timer.C:
+		}
+		if why := a.ended(ctx); why != nil {
+			return nil, gaveUpWaiting(held, err, why)
+		}
+		lease, err = a.try(ctx)
+		switch {
+		case err == nil:
+			return lease, nil
+		case errors.Is(err, ErrHeld):
+			held = err
+		}
+		timer.Reset(poll.next(err))
+	}
+}
+
+// ended says why a wait must end now, or nil.
+func (a *attempt) ended(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return waitError(ctx)
+	}
+	select {
+	case <-a.lock.c.closing:
+		return ErrShutdown
+	default:
+		return nil
+	}
+}
+
+// gaveUpWaiting says who holds the lock, why the wait ended, and what the store said last if that was a failure.
+func gaveUpWaiting(held, last, why error) error {
+	var store *StoreError
+	if errors.As(last, &store) {
+		return fmt.Errorf("%w; gave up waiting: %w", store, why)
+	}
+	var h *HeldError
+	errors.As(held, &h)
+	out := *h
+	out.Err = why
+	return &out
+}
+
+func (a *attempt) watch(ctx context.Context) (<-chan struct{}, func()) {
+	if a.lock.c.waiter == nil {
+		return nil, func() {}
+	}
+	hints, stop, err := a.lock.c.waiter.Watch(ctx, storeKey(a.lock.name, a.lock.key))
+	if err != nil {
+		return nil, func() {} // poll instead
+	}
+	return hints, stop
+}
+
+// try sends one acquire and judges the answer.
+func (a *attempt) try(ctx context.Context) (*Lease, error) {
+	l, c := a.lock, a.lock.c
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	nonce := a.nonce
+	if nonce == "" {
+		nonce = newNonce()
+	}
+	a.nonce = ""
+	req := &driver.AcquireRequest{
+		Ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce},
+		TTL: l.opts.TTL, MinHold: l.opts.MinHold,
+		Floor: driver.TokenAt(time.Now()), Holder: c.holder,
+	}
+	req.Holder.Purpose = l.opts.Purpose
+	trust := l.opts.TTL - margin(l.opts.TTL)
+	undo := func() { c.undoer.add(l, req.Ref, time.Time{}) }
+
+	sent := c.clock.now() // before the first byte: the store starts to count later
+	grant, err := call(ctx, c, min(c.timeout, trust),
+		func(ctx context.Context) (driver.Grant, error) { return c.drv.Acquire(ctx, req) },
+		func(driver.Grant, error) { undo() })
+	got := c.clock.now()
+
+	if err == nil && ctx.Err() == nil && got.sub(sent) < trust {
+		return l.granted(nonce, sent, trust, grant, a.start), nil
+	}
+	defer c.end()
+	var held *driver.HeldError
+	switch {
+	case err == nil && ctx.Err() != nil:
+		undo() // an acquire that was cancelled never succeeds
+		return nil, fmt.Errorf("acquire of lock %s: %w", describe(l.name, l.key), waitError(ctx))
+	case errors.As(err, &held):
+		h := l.heldError(&held.Term, nil)
+		c.emit(Event{
+			Kind: Skipped, Name: l.name, Key: l.key, Token: h.Token, Waited: time.Since(a.start), Holder: holderOf(h), Err: h,
+		})
+		return nil, h
+	case err == nil:
+		undo()
+		err = fmt.Errorf("the grant took %s to arrive, too long for a TTL of %s", round(got.sub(sent)), l.opts.TTL)
+	}
+	failed := l.storeError("acquire", err)
+	if failed.Unclear && !errors.Is(err, errAbandoned) {
+		a.nonce = nonce // the next try may find that this one won; an abandoned call undoes itself when it returns
+	}
+	c.emit(Event{Kind: Failed, Name: l.name, Key: l.key, Waited: time.Since(a.start), Err: failed})
+	return nil, failed
+}
+
+func holderOf(h *HeldError) *Holder {
+	if h.Cooling {
+		return nil
+	}
+	return &h.Holder
+}
+
+// giveUp undoes the last try if it is unclear and will not be repeated.
+func (a *attempt) giveUp() {
+	if a.nonce != "" {
+		a.lock.c.undoer.add(a.lock, driver.Ref{Key: storeKey(a.lock.name, a.lock.key), Nonce: a.nonce}, time.Time{})
+		a.nonce = ""
+	}
+}
+
+// backStop decides how long to wait before asking again without a hint.
+type backStop struct {
+	pushed bool // the store sends hints
+	tries  int
+}
+
+const (
+	pollFirst  = 25 * time.Millisecond // without hints: doubles from here
+	pollLast   = time.Second
+	pollPushed = 3 * time.Second // with hints: only for those that get lost
+)
+
+// next returns a jittered delay, shorter if the present term should be over by then. Everybody who waits learns of the
+// end of a term at the same moment, so that is jittered as well.
+func (b *backStop) next(last error) time.Duration {
+	d := pollPushed
+	if !b.pushed {
+		d = min(pollLast, pollFirst<<min(b.tries, 10))
+	}
+	var store *StoreError
+	if errors.As(last, &store) { // no hint will come while the store is down
+		d = min(pollLast, pollFirst<<min(b.tries, 10))
+	}
+	b.tries++
+	d = jitter(d)
+	var held *HeldError
+	if errors.As(last, &held) && held.FreeIn < d {
+		d = held.FreeIn + time.Millisecond + rand.N(min(held.FreeIn/20, 100*time.Millisecond)+time.Millisecond)
+	}
+	return d
+}
+
+// jitter returns a duration between half of d and d.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d/2+1)
+}

@@ -1,0 +1,151 @@
+package holdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// Token, Holder and Traits are the driver's types under the names that users of locks see.
+type (
+	// Token is the fencing token of a lease; it rises with every lease of a key.
+	Token = driver.Token
+	// Holder says who holds a lease. It is for people: nothing is decided by it.
+	Holder = driver.Holder
+	// Traits are facts about a store: how far it excludes, what it can forget, what its tokens are worth.
+	Traits = driver.Traits
+)
+
+// ClientOptions are the settings of a Client. The zero value, and nil, are good defaults.
+type ClientOptions struct {
+	// Label is what this program calls itself in messages and lists. Default: the name of its executable.
+	Label string
+	// Logger receives warnings about lapses, losses and failing renewals, and the rest at debug level. nil is silent.
+	Logger *slog.Logger
+	// Observer receives every event. nil is none.
+	Observer Observer
+	// CallTimeout bounds every call of the store; a hung store costs this much and no more. Renewals are bounded further,
+	// by a quarter of the TTL, so that there is time for another try. Default 5 s.
+	CallTimeout time.Duration
+}
+
+// A Client holds locks in one store. Open one per store and program, with the Open function of the store's package, and
+// shut it down at the end. Its methods are safe for concurrent use.
+type Client struct {
+	drv      driver.Driver
+	batch    driver.BatchRenewer // the driver's abilities; nil if it lacks one
+	waiter   driver.Waiter
+	lister   driver.Lister
+	breaker  driver.Breaker
+	traits   driver.Traits
+	holder   driver.Holder
+	log      *slog.Logger
+	observer Observer
+	timeout  time.Duration
+	clock    clock
+	keeper   *keeper
+	undoer   *undoer
+	hung     hungCalls
+
+	closing chan struct{} // closed when Shutdown begins: nothing new is granted, waits end
+	mu      sync.Mutex
+	shut    bool
+	open    int           // leases that are not over, and Do calls whose work has not returned
+	drained chan struct{} // closed when shut and open is 0
+}
+
+// NewClient makes a client on a driver. Programs use the Open function of a store's package instead; this is for those
+// packages and for tests. The client owns the driver from here on and closes it in Shutdown.
+func NewClient(drv driver.Driver, opts *ClientOptions) (*Client, error) {
+	if opts == nil {
+		opts = &ClientOptions{}
+	}
+	if opts.CallTimeout < 0 {
+		return nil, &InvalidError{"CallTimeout", opts.CallTimeout.String(), "0 for the default, or a positive duration"}
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	c := &Client{
+		drv: drv, traits: drv.Traits(), log: opts.Logger, observer: opts.Observer,
+		holder:  driver.Holder{Host: host, PID: os.Getpid(), Label: opts.Label},
+		timeout: opts.CallTimeout, clock: realClock(),
+		closing: make(chan struct{}), drained: make(chan struct{}),
+	}
+	c.batch, _ = driver.As[driver.BatchRenewer](drv)
+	c.waiter, _ = driver.As[driver.Waiter](drv)
+	c.lister, _ = driver.As[driver.Lister](drv)
+	c.breaker, _ = driver.As[driver.Breaker](drv)
+	if c.timeout == 0 {
+		c.timeout = 5 * time.Second
+	}
+	if c.holder.Label == "" {
+		c.holder.Label = filepath.Base(os.Args[0])
+	}
+	c.keeper = newKeeper(c)
+	c.undoer = newUndoer(c)
+	return c, nil
+}
+
+// Traits returns facts about the store: its location, what it can forget, what its tokens are worth.
+func (c *Client) Traits() Traits { return c.traits }
+
+// begin counts one lease or Do call that Shutdown has to wait for.
+func (c *Client) begin() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.shut {
+		return ErrShutdown
+	}
+	c.open++
+	return nil
+}
+
+func (c *Client) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.open--
+	if c.shut && c.open == 0 {
+		close(c.drained)
+	}
+}
+
+// Shutdown ends the client. It refuses new leases and ends waits at once, waits for the work of Do calls and for manual
+// leases to be released, and closes the store. If ctx ends first, the leases that are left end with LossShutdown and are
+// no longer renewed: their keys become free when their TTL has passed, not before, because their work may still run. The
+// error then says how many there were. No goroutine of the client is left in either case, except calls of a store that
+// hangs against its contract. A second call returns ErrShutdown.
+func (c *Client) Shutdown(ctx context.Context) error {
+	c.mu.Lock()
+	if c.shut {
+		c.mu.Unlock()
+		return ErrShutdown
+	}
+	c.shut = true
+	close(c.closing)
+	if c.open == 0 {
+		close(c.drained)
+	}
+	c.mu.Unlock()
+
+	var err error
+	select {
+	case <-c.drained:
+	case <-ctx.Done():
+		if n := c.keeper.endAll(); n > 0 {
+			err = fmt.Errorf("holdlock: shut down with leases still held: %d, free after their TTL: %w",
+				n, waitError(ctx))
+		}
+	}
+	c.undoer.stop(ctx)
+	c.keeper.stop()
+	return errors.Join(err, c.drv.Close())
+}

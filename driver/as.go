@@ -1,0 +1,16 @@
+package driver
+
+// As returns d as the optional interface T (Waiter, Lister, …) and whether it can do that.
+//
+// Use it instead of a type assertion. A driver that wraps another one says so by a method Unwrap() Driver; it may then
+// have the methods of every optional interface, and can still do no more than what it wraps.
+func As[T any](d Driver) (T, bool) {
+	t, ok := d.(T)
+	if w, wraps := d.(interface{ Unwrap() Driver }); ok && wraps {
+		if _, ok = As[T](w.Unwrap()); !ok {
+			var none T
+			return none, false
+		}
+	}
+	return t, ok
+}

@@ -1,0 +1,236 @@
+package holdlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// A Lease is one term of holding one lock, from its grant to its release or loss. It is never used again afterwards.
+// Its methods are safe for concurrent use.
+type Lease struct {
+	lock  *Lock
+	ref   driver.Ref
+	token Token
+	began instant       // when the acquire was sent
+	trust time.Duration // TTL − margin: how long a confirmation is worth
+	done  chan struct{} // closed when err is set
+
+	mu        sync.Mutex
+	confirmed instant // when the last confirmed request was sent: trust counts from here
+	err       error   // nil while the lease lasts, else why it ended
+	released  bool    // Release was called
+	renewal   renewal
+	works     map[*work]struct{}
+
+	alarm alarm // the keeper's, guarded by the keeper's mutex
+}
+
+// work is one context that ends with the lease.
+type work struct{ cancel context.CancelCauseFunc }
+
+// granted makes the lease of a grant and puts it under the keeper's eye. The caller has counted it with begin.
+func (l *Lock) granted(nonce string, sent instant, trust time.Duration, g driver.Grant, start time.Time) *Lease {
+	lease := &Lease{
+		lock: l, ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce}, token: g.Token,
+		began: sent, trust: trust, confirmed: sent, done: make(chan struct{}),
+		renewal: renewal{due: sent.mono.Add(l.opts.TTL / 3)},
+	}
+	watched := l.c.keeper.add(lease)
+	e := Event{Kind: Granted, Name: l.name, Key: l.key, Token: g.Token, Waited: time.Since(start), TTL: l.opts.TTL}
+	l.c.emit(e)
+	if g.Previous == driver.Lapsed || g.Previous == driver.Broken {
+		e.Kind, e.Ending, e.Prior = Lapsed, g.Previous, g.Prior
+		l.c.emit(e)
+	}
+	if !watched {
+		lease.lose(lease.lostError(LossShutdown, nil))
+	}
+	return lease
+}
+
+// Name returns the lock's name.
+func (l *Lease) Name() string { return l.lock.name }
+
+// Key returns the key, or "" for a lock without one.
+func (l *Lease) Key() string { return l.lock.key }
+
+// Token returns the fencing token: larger than that of every earlier lease of this key, as far as Traits.Fencing
+// promises, and the same as long as the lease lasts. Send it with every effect to a resource that can compare it. As
+// text it is a decimal number.
+func (l *Lease) Token() Token { return l.token }
+
+// Deadline returns the time at which trust ends unless a renewal succeeds first. Do not compare it with a wall clock of
+// another machine; to ask whether there is time for an effect, use Check.
+func (l *Lease) Deadline() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.lock.c.clock.now()
+	return now.mono.Add(l.left(now))
+}
+
+// left is how much trust is left. It is negative when trust has ended. Called with mu held.
+func (l *Lease) left(now instant) time.Duration {
+	return l.trust - now.sub(l.confirmed)
+}
+
+// Check returns nil if the lease is ours for at least need longer. Call it right before each effect that must not happen
+// twice, with the longest that the effect can take. It compares clocks and does not talk to the store, so it is right
+// even in the first instruction after a pause, when contexts still look alive. The errors are ErrLost, ErrReleased, and
+// ErrShort if the lease is ours for less than need.
+//
+// It does not promise that the effect happens in time: the process can still be paused between Check and the effect.
+// Only a resource that compares Token can refuse what comes too late.
+func (l *Lease) Check(need time.Duration) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return l.err
+	}
+	now := l.lock.c.clock.now()
+	switch left := l.left(now); {
+	case left <= 0:
+		return l.lossOf(now) // the alarm is on its way
+	case left < need:
+		return fmt.Errorf("%w: lock %s (token %d) is ours for %s more, %s needed",
+			ErrShort, describe(l.lock.name, l.lock.key), l.token, round(left), need)
+	}
+	return nil
+}
+
+// Done returns a channel that is closed when the lease ends, by release or loss.
+func (l *Lease) Done() <-chan struct{} { return l.done }
+
+// Err returns nil while the lease lasts, then why it ended: ErrReleased or a *LostError. A nil is not a promise that the
+// lease still holds: after a pause the alarm may be late. See Check.
+func (l *Lease) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// WithContext returns a child of ctx that also ends when the lease ends, with Err as its cause. Call cancel when the work
+// is done, as with any context.
+func (l *Lease) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		cancel(l.err)
+		return ctx, func() {}
+	}
+	w := &work{cancel}
+	if l.works == nil {
+		l.works = make(map[*work]struct{}, 1)
+	}
+	l.works[w] = struct{}{}
+	return ctx, func() {
+		l.mu.Lock()
+		delete(l.works, w)
+		l.mu.Unlock()
+		cancel(context.Canceled)
+	}
+}
+
+// Release gives the lease back. Call it when the work has stopped, never before. It works after ctx has ended: ctx gives
+// values only, and CallTimeout bounds the call. Further calls return ErrReleased, or the loss again.
+//
+// nil: given back, or over in due time after the work had ended. ErrLost: the lease had ended before this call, or the
+// store had given the key away; work may have overlapped. ErrUnknown or ErrUnreachable: the store did not confirm it, and
+// it is tried again in the background until the TTL has passed.
+func (l *Lease) Release(ctx context.Context) error {
+	c := l.lock.c
+	l.mu.Lock()
+	if l.released {
+		defer l.mu.Unlock()
+		return l.err
+	}
+	l.released = true
+	lost := l.err
+	if now := c.clock.now(); lost == nil && l.left(now) <= 0 {
+		lost = l.lossOf(now) // the alarm is on its way: whether the work overlapped is decided by trust, not by it
+	}
+	l.mu.Unlock()
+
+	if lost == nil {
+		if l.finish(ErrReleased) {
+			defer c.end() // after the store was told, so that Shutdown does not close it before
+			return l.giveBack(ctx)
+		}
+		lost = l.Err() // lost between the two lines above
+	} else if l.finish(lost) {
+		defer c.end()
+	}
+	var loss *LostError
+	if errors.As(lost, &loss) && loss.Reason != LossGone {
+		_ = l.giveBack(ctx) // the work is over: its key need not wait for the TTL
+	}
+	return lost
+}
+
+// giveBack tells the store, once now and if need be again in the background.
+func (l *Lease) giveBack(ctx context.Context) error {
+	c, name, key := l.lock.c, l.lock.name, l.lock.key
+	keepUntil := l.began.mono.Add(l.lock.opts.MinHold)
+	_, err := call(context.WithoutCancel(ctx), c, c.timeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.drv.Release(ctx, &driver.ReleaseRequest{Ref: l.ref, KeepFor: max(0, time.Until(keepUntil))})
+	}, discard)
+	now := c.clock.now()
+	e := Event{Name: name, Key: key, Token: l.token, TTL: l.lock.opts.TTL, Held: now.sub(l.began)}
+	switch {
+	case err == nil:
+		e.Kind = Released
+	case errors.Is(err, driver.ErrGone):
+		l.mu.Lock()
+		due := l.left(now) <= 0
+		l.mu.Unlock()
+		if due { // it arrived late, and the term had ended by itself after the work had
+			e.Kind, err = Released, nil
+			break
+		}
+		lost := &LostError{Name: name, Key: key, Token: l.token, Reason: LossGone}
+		e.Kind, e.Reason, e.Err, err = Lost, lost.Reason, lost, lost
+	default:
+		c.undoer.add(l.lock, l.ref, keepUntil)
+		err = l.lock.storeError("release", err)
+		e.Kind, e.Err = Unreleased, err
+	}
+	c.emit(e)
+	return err
+}
+
+// finish ends the lease with err, unless it has ended. It reports whether it did; the caller then owes the client an end.
+func (l *Lease) finish(err error) bool {
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		return false
+	}
+	l.err = err
+	works := l.works
+	l.works = nil
+	l.mu.Unlock()
+
+	close(l.done)
+	for w := range works {
+		w.cancel(err)
+	}
+	c := l.lock.c
+	c.keeper.remove(l)
+	var lost *LostError
+	if errors.As(err, &lost) {
+		c.emit(Event{
+			Kind: Lost, Name: l.lock.name, Key: l.lock.key, Token: l.token, Reason: lost.Reason, Err: lost,
+			TTL: l.lock.opts.TTL, Held: c.clock.now().sub(l.began),
+		})
+	}
+	return true
+}
+
+func (l *Lease) lostError(r LossReason, err error) *LostError {
+	return &LostError{Name: l.lock.name, Key: l.lock.key, Token: l.token, Reason: r, Err: err}
+}

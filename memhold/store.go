@@ -1,0 +1,155 @@
+package memhold
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// A Store holds terms. Drivers on the same Store exclude each other, as processes do that share a server; closing one
+// loses nothing. It is safe for concurrent use.
+type Store struct {
+	mu       sync.Mutex
+	slots    map[string]*slot      // by key
+	watchers map[string][]*watcher // by key, in the order in which they came; see watch.go
+	visits   []visit               // one for each slot, by time; see forget.go
+}
+
+// NewStore returns an empty store.
+func NewStore() *Store {
+	return &Store{slots: map[string]*slot{}, watchers: map[string][]*watcher{}}
+}
+
+// A slot is what the store knows about one key.
+type slot struct {
+	token  driver.Token  // of the last term
+	free   time.Time     // the key is taken before this moment, and free from it on
+	ending driver.Ending // how the last term ended, or will have ended if nothing happens until free
+	term   *term         // the last term; nil once it is released
+}
+
+// A term is the part that is forgotten on release.
+type term struct {
+	nonce    string
+	holder   driver.Holder
+	acquired time.Time
+	broken   string        // by whom and why
+	previous driver.Ending // of the term before, to be told again to a caller who did not hear it
+	prior    *driver.Term
+}
+
+func (s *slot) taken(now time.Time) bool      { return now.Before(s.free) }
+func (s *slot) belongsTo(ref driver.Ref) bool { return s.term != nil && s.term.nonce == ref.Nonce }
+
+// keep lets the slot be taken until t, or longer if it is anyway.
+func (s *slot) keep(t time.Time) {
+	if t.After(s.free) {
+		s.free = t
+	}
+}
+
+// The steps below are the semantics. Each runs under s.mu, at the moment now.
+
+func (s *Store) acquire(now time.Time, req *driver.AcquireRequest) (driver.Grant, error) {
+	key := req.Ref.Key
+	until := now.Add(max(req.TTL, req.MinHold))
+	at, known := s.slots[key]
+	if !known {
+		at = &slot{}
+	}
+
+	if at.taken(now) {
+		if !at.belongsTo(req.Ref) || at.ending == driver.Broken {
+			return driver.Grant{}, &driver.HeldError{Term: at.describe(key, now)}
+		}
+		// Already mine: the first reply was lost. The caller counts from the sending of this try, so its time starts anew.
+		at.keep(until)
+		return driver.Grant{Token: at.token, Previous: at.term.previous, Prior: at.term.prior}, nil
+	}
+
+	token, err := driver.TokenAfter(at.token, now, req.Floor)
+	if err != nil {
+		return driver.Grant{}, fmt.Errorf("memhold: acquire %q: %w", key, err)
+	}
+	grant := driver.Grant{Token: token, Previous: at.ending}
+	if at.term != nil { // it was not released
+		prior := at.describe(key, now)
+		grant.Prior = &prior
+	}
+	*at = slot{token: token, free: until, ending: driver.Lapsed, term: &term{
+		nonce: req.Ref.Nonce, holder: req.Holder, acquired: now, previous: grant.Previous, prior: grant.Prior,
+	}}
+	if !known {
+		s.slots[key] = at
+		s.remember(now, key)
+	}
+	return grant, nil
+}
+
+// current returns the slot of the term ref, or why it is not the current one.
+func (s *Store) current(now time.Time, ref driver.Ref) (*slot, error) {
+	at := s.slots[ref.Key]
+	switch {
+	case at == nil || !at.belongsTo(ref):
+		return nil, driver.ErrGone
+	case at.taken(now):
+		return at, nil
+	case at.ending == driver.Broken:
+		return nil, fmt.Errorf("%w: %s", driver.ErrBroken, at.term.broken)
+	default:
+		return nil, fmt.Errorf("%w: its time ran out %v ago", driver.ErrGone, now.Sub(at.free))
+	}
+}
+
+func (s *Store) renew(now time.Time, req *driver.RenewRequest) (driver.Grant, error) {
+	at, err := s.current(now, req.Ref)
+	if err == nil && at.ending == driver.Broken {
+		err = fmt.Errorf("%w: %s", driver.ErrBroken, at.term.broken)
+	}
+	if err == nil && req.Floor != 0 {
+		if req.Floor < at.token {
+			err = fmt.Errorf("%w: it is %d, the floor %d", driver.ErrTokenPassed, at.token, req.Floor)
+		} else {
+			at.token = req.Floor
+		}
+	}
+	if err != nil {
+		return driver.Grant{}, fmt.Errorf("memhold: renew %q: %w", req.Ref.Key, err)
+	}
+	at.keep(now.Add(req.TTL))
+	return driver.Grant{Token: at.token}, nil
+}
+
+func (s *Store) release(now time.Time, req *driver.ReleaseRequest) error {
+	at, err := s.current(now, req.Ref)
+	if err != nil {
+		return fmt.Errorf("memhold: release %q: %w", req.Ref.Key, err)
+	}
+	// A slot that is taken without a term is cooling.
+	at.term, at.ending, at.free = nil, driver.Released, now.Add(req.KeepFor)
+	s.wake(req.Ref.Key)
+	return nil
+}
+
+func (s *Store) breakTerm(now time.Time, req *driver.BreakRequest) error {
+	at, err := s.current(now, req.Ref)
+	if err != nil {
+		return fmt.Errorf("memhold: break %q: %w", req.Ref.Key, err)
+	}
+	at.term.broken, at.ending = req.By, driver.Broken
+	if req.Now {
+		at.free = now
+		s.wake(req.Ref.Key)
+	}
+	return nil
+}
+
+func (s *slot) describe(key string, now time.Time) driver.Term {
+	d := driver.Term{Key: key, Token: s.token, Remaining: max(0, s.free.Sub(now)), Cooling: s.term == nil}
+	if t := s.term; t != nil {
+		d.Nonce, d.Holder, d.Acquired, d.Broken = t.nonce, t.holder, t.acquired, t.broken
+	}
+	return d
+}

@@ -1,0 +1,93 @@
+package holdlock
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// An Observer is told what happens to locks, for metrics. Observe is called on the goroutine to which it happened, some
+// events on the one that ends leases in time: it must return at once, not block, and not call the Client. Events of
+// different leases arrive concurrently.
+type Observer interface {
+	Observe(e Event)
+}
+
+// Event is one thing that happened. Fields that do not apply to its Kind are zero.
+type Event struct {
+	Kind      EventKind
+	Name, Key string // Key is unbounded: use Name alone as a metric's label
+	Token     Token
+	Waited    time.Duration  // Granted, Skipped, Failed: from the call to the answer
+	Held      time.Duration  // Released, Lost: from the grant
+	TTL       time.Duration  // Granted, Released, Lost: compare with Held where renewal is off
+	Reason    LossReason     // Lost
+	Prior     *driver.Term   // Lapsed: the term that ended before this one, nil if the store no longer knows
+	Ending    driver.Ending  // Lapsed: Lapsed or Broken
+	Holder    *driver.Holder // Skipped: who has it; nil while it is cooling
+	Err       error          // Skipped, Failed, RenewFailed, Unreleased: what came back
+}
+
+// EventKind says what happened.
+type EventKind string
+
+// The kinds.
+const (
+	// Granted: a lease began.
+	Granted EventKind = "granted"
+	// Skipped: it was not granted because someone else has it. The job did not run.
+	Skipped EventKind = "skipped"
+	// Failed: it was not granted because the store failed. The job did not run.
+	Failed EventKind = "failed"
+	// Lapsed: the term before ours ended without a release, so its work may have run beside ours. Its own holder, killed
+	// or paused, can never report that.
+	Lapsed EventKind = "lapsed"
+	// Renewed: the store confirmed that the lease goes on.
+	Renewed EventKind = "renewed"
+	// RenewFailed: a renewal failed and is tried again while trust lasts.
+	RenewFailed EventKind = "renew failed"
+	// Lost: a lease ended before its release.
+	Lost EventKind = "lost"
+	// Released: a lease was given back.
+	Released EventKind = "released"
+	// Unreleased: giving back a lease, or what an unclear acquire may have won, failed and is tried again in the background
+	// until its TTL has passed.
+	Unreleased EventKind = "unreleased"
+	// BrokenByUs: this client's Break ended somebody's term.
+	BrokenByUs EventKind = "broken"
+)
+
+// emit tells the observer and the log.
+func (c *Client) emit(e Event) {
+	if c.observer != nil {
+		c.observer.Observe(e)
+	}
+	level := slog.LevelDebug
+	switch e.Kind {
+	case Lapsed, RenewFailed, Lost, Unreleased, BrokenByUs:
+		level = slog.LevelWarn
+	}
+	if c.log == nil || !c.log.Enabled(context.Background(), level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("lock", e.Name), slog.String("store", c.traits.Location)}
+	if e.Key != "" {
+		attrs = append(attrs, slog.String("key", e.Key))
+	}
+	if e.Token != 0 {
+		attrs = append(attrs, slog.Uint64("token", uint64(e.Token)))
+	}
+	if e.Reason != "" {
+		attrs = append(attrs, slog.String("reason", string(e.Reason)))
+	}
+	if e.Prior != nil {
+		attrs = append(attrs, slog.String("ending", e.Ending.String()), slog.String("prior", describeHolder(e.Prior.Holder)),
+			slog.Uint64("prior_token", uint64(e.Prior.Token)))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.Any("err", e.Err))
+	}
+	c.log.LogAttrs(context.Background(), level, "holdlock: "+string(e.Kind), attrs...)
+}

@@ -1,0 +1,32 @@
+package holdlock
+
+import (
+	"testing"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// H7: the truth table of Harmful, cell by cell.
+func TestPermit(t *testing.T) {
+	fencings := []driver.Fencing{driver.NoTokens, driver.WhileDataSurvives, driver.Durable}
+	guards := []Guard{Unguarded, Fenced, IdempotencyKey}
+	cells := 0
+	for _, d := range []DoubleRun{Undeclared, Harmless, Costly, Harmful} {
+		for _, e := range []entry{entryLease, entryTransaction} {
+			for _, g := range guards {
+				for _, f := range fencings {
+					for _, accept := range []string{"", "the vendor refunds duplicates"} {
+						want := d != Harmful || e == entryTransaction || accept != "" || g != Unguarded && f == driver.Durable
+						if got := permit(e, d, g, f, accept) == ""; got != want {
+							t.Errorf("permit(%v, %v, %v, %v, %q) = %v, want %v", e, d, g, f, accept, got, want)
+						}
+						cells++
+					}
+				}
+			}
+		}
+	}
+	if cells != 144 {
+		t.Errorf("%d cells", cells)
+	}
+}

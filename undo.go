@@ -1,0 +1,107 @@
+package holdlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// undoer gives back, in the background, what an unclear acquire may have won and what an unclear release may have kept.
+// It tries until the store answers or the term would have ended anyway. One goroutine serves all, and only while there
+// is something to do.
+type undoer struct {
+	c      *Client
+	ctx    context.Context // ended by stop
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	queue  []undo
+	done   chan struct{} // closed when the goroutine has ended; nil if none runs
+}
+
+type undo struct {
+	lock      *Lock
+	ref       driver.Ref
+	keepUntil time.Time // the key stays taken until then (MinHold)
+	until     time.Time // the term has ended by itself by then
+}
+
+const (
+	maxUndos  = 10_000 // beyond this, terms are left to expire
+	undoPause = 100 * time.Millisecond
+)
+
+func newUndoer(c *Client) *undoer {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &undoer{c: c, ctx: ctx, cancel: cancel}
+}
+
+// add gives back a term that may exist. A term under which there was no work keeps its key no longer: keepUntil is zero.
+func (u *undoer) add(l *Lock, ref driver.Ref, keepUntil time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ctx.Err() != nil || len(u.queue) >= maxUndos {
+		return
+	}
+	u.queue = append(u.queue, undo{l, ref, keepUntil, time.Now().Add(max(l.opts.TTL, l.opts.MinHold))})
+	if u.done == nil {
+		u.done = make(chan struct{})
+		go u.run(u.done)
+	}
+}
+
+func (u *undoer) run(done chan struct{}) {
+	defer close(done)
+	for {
+		u.mu.Lock()
+		if len(u.queue) == 0 || u.ctx.Err() != nil {
+			u.queue, u.done = nil, nil
+			u.mu.Unlock()
+			return
+		}
+		next := u.queue[0]
+		u.queue = u.queue[1:]
+		u.mu.Unlock()
+		u.do(next)
+	}
+}
+
+// do makes one try and puts the job back in the queue if the store failed.
+func (u *undoer) do(job undo) {
+	_, err := call(u.ctx, u.c, u.c.timeout, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, u.c.drv.Release(ctx, &driver.ReleaseRequest{Ref: job.ref, KeepFor: max(0, time.Until(job.keepUntil))})
+	}, discard)
+	if err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrClosed) {
+		return
+	}
+	u.c.emit(Event{Kind: Unreleased, Name: job.lock.name, Key: job.lock.key, Err: job.lock.storeError("release", err)})
+	if time.Now().Add(undoPause).After(job.until) {
+		return
+	}
+	select {
+	case <-time.After(jitter(undoPause)):
+	case <-u.ctx.Done():
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.queue = append(u.queue, job)
+}
+
+// stop lets the queue drain until ctx ends, and then waits for the goroutine. Nothing is accepted afterwards.
+func (u *undoer) stop(ctx context.Context) {
+	u.mu.Lock()
+	done := u.done
+	u.mu.Unlock()
+	if done != nil {
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	}
+	u.cancel()
+	if done != nil {
+		<-done
+	}
+}
