@@ -92,6 +92,7 @@ func NewClient(drv driver.Driver, opts *ClientOptions) (*Client, error) {
 	}
 	c.keeper = newKeeper(c)
 	c.undoer = newUndoer(c)
+	c.hookTests()
 	return c, nil
 }
 

@@ -64,6 +64,10 @@ func (l *Lease) Key() string { return l.lock.key }
 // text it is a decimal number.
 func (l *Lease) Token() Token { return l.token }
 
+// Ref returns what proves ownership of the lease. It is a secret: whoever has it can end the lease. It is for handing to
+// another process of yours that gives the lease back when this one has died, and for nothing else.
+func (l *Lease) Ref() driver.Ref { return l.ref }
+
 // Deadline returns the time at which trust ends unless a renewal succeeds first. Do not compare it with a wall clock of
 // another machine; to ask whether there is time for an effect, use Check.
 func (l *Lease) Deadline() time.Time {

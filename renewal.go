@@ -133,8 +133,9 @@ func (k *keeper) renewBatch(leases []*Lease) {
 		if e != nil {
 			ev.Kind, ev.Err = RenewFailed, e
 		}
-		c.emit(ev)
-		if lost := l.renewed(sent, now, e); lost != nil {
+		lost := l.renewed(sent, now, e)
+		c.emit(ev) // after the deadline has moved, so that an observer can read it
+		if lost != nil {
 			l.lose(lost)
 			continue
 		}

@@ -1,12 +1,14 @@
-// Command holdlock runs a command under a lock.
+// Command holdlock runs a command while holding a lock, so that it does not run twice at the same time.
 package main
 
 import (
-	"github.com/alecthomas/kong"
-	_ "golang.org/x/sys/unix"
+	"os"
 
-	_ "github.com/holdlock/holdlock/driver"
-	_ "github.com/holdlock/holdlock/sqlitehold"
+	"github.com/holdlock/holdlock/cmd/internal/cli"
+	"github.com/holdlock/holdlock/cmd/internal/guard"
 )
 
-func main() { _ = kong.Must }
+func main() {
+	guard.Main(cli.ReleaseOrphan) // does not return in the process that guards the command
+	os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
+}

@@ -1,0 +1,188 @@
+// Package cli is the command line of holdlock: a file per command.
+//
+// It is built on kong: flags and help come from struct tags, parse errors are returned instead of printed, it has no
+// dependencies of its own, and nothing is set up at import time, which counts for a program that runs for milliseconds.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+)
+
+// Exit codes, as docs/cli.md lists them. They follow sysexits.h where that has a word for it.
+const (
+	exitOK          = 0
+	exitUsage       = 64 // EX_USAGE: bad flag, name or URL; nothing was done
+	exitUnavailable = 69 // EX_UNAVAILABLE: the store cannot be reached, read or trusted; nothing was run
+	exitLost        = 70 // EX_SOFTWARE: the lock was lost; the command was stopped before it could pass on
+	exitHeld        = 75 // EX_TEMPFAIL: someone else holds the lock; nothing was run
+)
+
+// command is the grammar.
+type command struct {
+	globals
+	Run     runCmd     `cmd:"" help:"Run a command while holding a lock; skip it if someone else holds the lock."`
+	Check   checkCmd   `cmd:"" help:"Inside a command: is there enough time left under the lock?"`
+	Ls      lsCmd      `cmd:"" help:"List the locks that are held."`
+	Inspect inspectCmd `cmd:"" help:"Show who holds a lock."`
+	Break   breakCmd   `cmd:"" help:"End somebody's term of a lock. Shows it first; --token does it."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+// globals are the flags of all commands, and what the commands run in.
+type globals struct {
+	Store     string        `help:"Where locks live: sqlite:PATH. Default: a file of this user; see docs/cli.md." env:"HOLDLOCK_STORE" placeholder:"URL"`
+	Namespace string        `help:"Keeps the names of one team or stage apart from another's in one store." env:"HOLDLOCK_NAMESPACE" placeholder:"NAME"`
+	JSON      bool          `name:"json" help:"Print data and messages as JSON, one object a line."`
+	Timeout   time.Duration `help:"How long the store may take for one call." default:"5s"`
+
+	stdout, stderr io.Writer
+	argv           []string // of the command to run: what stands after --
+	separated      bool     // there was a --
+}
+
+// Main runs the command line and returns its exit code.
+func Main(args []string, stdout, stderr io.Writer) int {
+	c := &command{globals: globals{stdout: stdout, stderr: stderr}}
+	// What follows -- is the command's own and must not be looked at, so it is cut off before the flags are parsed.
+	if i := slices.Index(args, "--"); i >= 0 {
+		args, c.argv, c.separated = args[:i], args[i+1:], true
+	}
+	helped := false
+	parser, err := kong.New(c, kong.Name("holdlock"),
+		kong.Description("Keeps a job from running twice at the same time, and says plainly when it cannot."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { helped = true }), // after --help
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+	)
+	if err != nil {
+		return c.fail(err)
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	ctx, err := parser.Parse(args)
+	if helped {
+		return exitOK
+	}
+	if err != nil {
+		return c.fail(usage(err.Error()))
+	}
+	if c.separated && ctx.Command() != "run <lock>" {
+		return c.fail(usage("only run takes a command after --"))
+	}
+	if c.Timeout <= 0 {
+		return c.fail(usage(fmt.Sprintf("--timeout %s is not allowed: it must be positive", c.Timeout)))
+	}
+	if err := ctx.Run(&c.globals); err != nil {
+		return c.fail(err)
+	}
+	return exitOK
+}
+
+// exitError is an error with an exit code. A silent one has been told already, or must not be.
+type exitError struct {
+	code   int
+	kind   string // one word for --json
+	silent bool
+	err    error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+func usage(text string) error {
+	return &exitError{code: exitUsage, kind: "usage", err: errors.New(text)}
+}
+
+// classify gives an error of the library its exit code and kind.
+func classify(err error) (code int, kind string) {
+	var e *exitError
+	switch {
+	case errors.As(err, &e):
+		return e.code, e.kind
+	case errors.Is(err, holdlock.ErrInvalid):
+		return exitUsage, "usage"
+	case errors.Is(err, holdlock.ErrHeld):
+		return exitHeld, "held"
+	case errors.Is(err, holdlock.ErrStaleToken):
+		return exitHeld, "stale"
+	case errors.Is(err, holdlock.ErrLost), errors.Is(err, holdlock.ErrShort):
+		return exitLost, "lost"
+	default: // the store
+		return exitUnavailable, "store"
+	}
+}
+
+// fail tells an error on stderr, on one line, and returns its exit code.
+func (g *globals) fail(err error) int {
+	code, kind := classify(err)
+	var e *exitError
+	if errors.As(err, &e) && e.silent {
+		return code
+	}
+	g.say(kind, err.Error(), heldFields(err))
+	if code == exitUsage && !g.JSON {
+		fmt.Fprintln(g.stderr, "holdlock: see holdlock --help")
+	}
+	return code
+}
+
+// open opens the store, with the label under which this process holds locks.
+func (g *globals) open(label string, observer holdlock.Observer) (*holdlock.Client, error) {
+	drv, err := g.openDriver()
+	if err != nil {
+		return nil, err
+	}
+	return holdlock.NewClient(drv, &holdlock.ClientOptions{Label: label, Observer: observer, CallTimeout: g.Timeout})
+}
+
+func (g *globals) openDriver() (driver.Driver, error) {
+	return openStore(g.Store, g.Namespace)
+}
+
+// withClient opens the store for one short command.
+func (g *globals) withClient(f func(ctx context.Context, c *holdlock.Client) error) error {
+	c, err := g.open("holdlock", nil)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*g.Timeout)
+	defer cancel()
+	return errors.Join(f(ctx, c), c.Shutdown(ctx))
+}
+
+// baseName is what a command is called in lists: never its arguments, which may hold secrets.
+func baseName(argv []string) string {
+	return strings.ToValidUTF8(filepath.Base(argv[0]), "?")
+}
+
+// user names who runs this process, for the records of break.
+func user() string {
+	name := os.Getenv("SUDO_USER")
+	for _, v := range []string{"USER", "LOGNAME"} {
+		if name == "" {
+			name = os.Getenv(v)
+		}
+	}
+	if name == "" {
+		name = fmt.Sprintf("uid %d", os.Getuid())
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return name
+	}
+	return name + "@" + host
+}

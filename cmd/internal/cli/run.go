@@ -1,0 +1,353 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/cmd/internal/guard"
+	"github.com/holdlock/holdlock/internal/bootclock"
+	"github.com/holdlock/holdlock/memhold"
+)
+
+type runCmd struct {
+	Lock            string        `arg:"" help:"LOCK or LOCK/KEY, split at the first slash. The command follows after --."`
+	Wait            span          `help:"How long to wait for the lock, or forever." default:"0s" placeholder:"DURATION"`
+	TTL             time.Duration `name:"ttl" help:"How soon the lock of a dead machine becomes free. It is renewed while the command runs." default:"30s"`
+	MaxHold         span          `help:"End the command when it has held the lock for so long." default:"forever" placeholder:"DURATION"`
+	MinHold         time.Duration `help:"Keep the lock at least so long, however short the command." default:"0s"`
+	Grace           time.Duration `help:"Time between TERM and KILL. Default: a quarter of --ttl, at most 5s." default:"-1s" hidden:""`
+	Purpose         string        `help:"What the lock protects, for people." placeholder:"TEXT"`
+	HeldExitCode    int           `help:"Exit code when someone else holds the lock." default:"75" placeholder:"N"`
+	Quiet           bool          `short:"q" help:"Say nothing when someone else holds the lock."`
+	LeaveBackground bool          `help:"Leave alone what the command has started and left running."`
+	Restart         bool          `help:"After a loss, wait for the lock and start the command again."`
+}
+
+// check refuses what cannot work before anything is touched.
+func (r *runCmd) check(g *globals) error {
+	switch {
+	case !g.separated:
+		return usage("put the command after --, as in: holdlock run LOCK -- COMMAND ARG")
+	case len(g.argv) == 0:
+		return usage("there is no command after --")
+	case r.HeldExitCode < 0 || r.HeldExitCode > 255:
+		return usage(fmt.Sprintf("--held-exit-code %d is not allowed: 0 to 255", r.HeldExitCode))
+	case r.TTL == 0: // in a program 0 is the default; on a command line it was written
+		return usage("--ttl 0s is not allowed: at least 100ms")
+	case r.MaxHold == 0:
+		return usage("--max-hold 0s is not allowed: at least --ttl, or forever")
+	case r.Grace < 0 && r.Grace != -time.Second, r.Grace > r.TTL/2:
+		return usage(fmt.Sprintf("--grace %s is not allowed: between 0 and half of --ttl", r.Grace))
+	}
+	if r.Grace < 0 {
+		r.Grace = min(5*time.Second, r.TTL/4)
+	}
+	if _, err := exec.LookPath(g.argv[0]); err != nil && !errors.Is(err, exec.ErrDot) {
+		code := 126
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			code = 127
+		}
+		return &exitError{code: code, kind: "command", err: fmt.Errorf("cannot run the command: %w", err)}
+	}
+	// The memory store asks for the least, so what it refuses is refused everywhere: no file is made for a bad flag.
+	dry, err := memhold.Open(nil)
+	if err != nil {
+		return err
+	}
+	_, err = r.declare(dry)
+	return errors.Join(err, dry.Shutdown(context.Background()))
+}
+
+// declare makes the lock that the flags describe.
+func (r *runCmd) declare(c *holdlock.Client) (*holdlock.Lock, error) {
+	name, key, err := holdlock.ParseName(r.Lock)
+	if err != nil {
+		return nil, err
+	}
+	l, err := c.NewLock(name, &holdlock.LockOptions{
+		TTL: r.TTL, MaxHold: time.Duration(r.MaxHold), MinHold: r.MinHold, Wait: time.Duration(r.Wait), Purpose: r.Purpose,
+	})
+	if err != nil || key == "" {
+		return l, err
+	}
+	return l.For(key), nil
+}
+
+// Run holds the lock for the life of the command.
+func (r *runCmd) Run(g *globals) error {
+	if err := r.check(g); err != nil {
+		return err
+	}
+	s := &session{g: g, r: r, renewed: make(chan struct{}, 1), signals: make(chan os.Signal, 16)}
+	signal.Notify(s.signals, passedOn...)
+	defer signal.Stop(s.signals)
+	client, err := g.open(baseName(g.argv), s)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = client.Shutdown(ctx) // what is left is left to expire, and was told
+	}()
+	if s.lock, err = r.declare(client); err != nil {
+		return err
+	}
+	s.client = client
+	wait := time.Duration(r.Wait)
+	for {
+		err := s.once(wait)
+		if !r.Restart || !errors.Is(err, holdlock.ErrLost) {
+			return err
+		}
+		g.say("restart", err.Error()+"; waiting for the lock to start the command again", nil)
+		wait = holdlock.Forever
+	}
+}
+
+// session is one holdlock run.
+type session struct {
+	g       *globals
+	r       *runCmd
+	client  *holdlock.Client
+	lock    *holdlock.Lock
+	renewed chan struct{} // the lease has a new deadline
+	signals chan os.Signal
+	failing bool // renewals fail, and this was told
+}
+
+// Observe implements holdlock.Observer.
+func (s *session) Observe(e holdlock.Event) {
+	switch e.Kind {
+	case holdlock.Renewed:
+		s.failing = false
+		select {
+		case s.renewed <- struct{}{}:
+		default:
+		}
+	case holdlock.RenewFailed:
+		if !s.failing {
+			s.failing = true
+			s.g.say("renew-failed", fmt.Sprintf("lock %s could not be renewed and is tried again: %v", lockName(e.Name, e.Key), e.Err), nil)
+		}
+	case holdlock.Lapsed:
+		text := fmt.Sprintf("the last holder of lock %s never gave it back (%s); its work may have overlapped with this run",
+			lockName(e.Name, e.Key), e.Ending)
+		if e.Prior != nil {
+			text = fmt.Sprintf("the last holder of lock %s, %s, pid %d on %s (token %d), never gave it back (%s); its work may have overlapped with this run",
+				lockName(e.Name, e.Key), e.Prior.Holder.Label, e.Prior.Holder.PID, e.Prior.Holder.Host, e.Prior.Token, e.Ending)
+		}
+		s.g.say("lapsed", text, nil)
+	}
+}
+
+// once gets the lock, runs the command to its end, and gives the lock back.
+func (s *session) once(wait time.Duration) error {
+	lease, err := s.acquire(wait)
+	if err != nil {
+		if errors.Is(err, holdlock.ErrHeld) {
+			s.told(err)
+			return &exitError{code: s.r.HeldExitCode, kind: "held", silent: true, err: err}
+		}
+		return err
+	}
+	res, err := s.work(lease)
+	if err != nil {
+		_ = lease.Release(context.Background())
+		return err
+	}
+	if len(res.Unkillable) > 0 {
+		// Work may be alive: the lock is not given back but left to expire.
+		s.g.say("unkillable", fmt.Sprintf("lock %s is left to expire, because the command's processes could not be ended: %v",
+			lockName(s.lock.Name(), s.lock.Key()), res.Unkillable), nil)
+		return s.ended(res, lease.Err())
+	}
+	switch err := lease.Release(context.Background()); {
+	case errors.Is(err, holdlock.ErrLost):
+		return s.ended(res, err)
+	case err != nil:
+		s.g.say("unreleased", fmt.Sprintf("the command is done, but its lock stays taken for up to %s: %v", s.r.TTL, err), nil)
+	}
+	return s.ended(res, nil)
+}
+
+func (s *session) told(err error) {
+	if !s.r.Quiet {
+		s.g.say("held", "skipped: "+err.Error(), heldFields(err))
+	}
+}
+
+// acquire waits for the lock. A signal that would end the command ends the wait.
+func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	type answer struct {
+		lease *holdlock.Lease
+		err   error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		var a answer
+		switch wait {
+		case 0:
+			a.lease, a.err = s.lock.TryAcquire(ctx)
+		case holdlock.Forever:
+			a.lease, a.err = s.lock.Acquire(ctx)
+		default:
+			ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("--wait %s is over", wait))
+			defer cancel()
+			a.lease, a.err = s.lock.Acquire(ctx)
+		}
+		got <- a
+	}()
+	for {
+		select {
+		case a := <-got:
+			return a.lease, a.err
+		case sig := <-s.signals:
+			n, ends := sig.(syscall.Signal)
+			if !ends || !slices.Contains(ending, sig) {
+				continue
+			}
+			cancel()
+			if a := <-got; a.err == nil {
+				_ = a.lease.Release(context.Background())
+			}
+			return nil, &exitError{
+				code: 128 + int(n), kind: "signal",
+				err: fmt.Errorf("ended by signal %s before lock %s was ours; nothing was run", n, lockName(s.lock.Name(), s.lock.Key())),
+			}
+		}
+	}
+}
+
+// work runs the command under the guard, which is told each new deadline.
+func (s *session) work(lease *holdlock.Lease) (guard.Result, error) {
+	payload, err := orphanPayload(s.g, lease, s.r.MinHold)
+	if err != nil {
+		return guard.Result{}, err
+	}
+	g, err := guard.Start(guard.Config{
+		Argv: s.g.argv, Env: environ(lease), Deadline: deadline(lease), Grace: s.r.Grace,
+		LeaveBackground: s.r.LeaveBackground, Payload: payload, ReapOrphans: true,
+		OnStuck: func(u []guard.Unkillable) {
+			s.g.say("stuck", fmt.Sprintf("still trying to end %v; the lock is kept meanwhile", u), nil)
+		},
+	})
+	if err != nil {
+		return guard.Result{}, &exitError{code: exitCodeOf(err), kind: "command", err: err}
+	}
+	var maxHold <-chan time.Time
+	if s.r.MaxHold != span(holdlock.Forever) {
+		t := time.NewTimer(time.Duration(s.r.MaxHold) - s.r.Grace)
+		defer t.Stop()
+		maxHold = t.C
+	}
+	lost := lease.Done()
+	for {
+		select {
+		case <-g.Done():
+			return g.Wait(), nil
+		case <-s.renewed:
+			g.SetDeadline(deadline(lease))
+		case sig := <-s.signals:
+			g.Signal(sig.(syscall.Signal))
+		case <-maxHold:
+			s.g.say("max-hold", fmt.Sprintf("lock %s reaches --max-hold %s; ending the command",
+				lockName(s.lock.Name(), s.lock.Key()), time.Duration(s.r.MaxHold)), nil)
+			g.End()
+		case <-lost:
+			lost = nil
+			if s.keptUntilExpiry(lease) {
+				g.End()
+			} else {
+				g.KillAll()
+			}
+		}
+	}
+}
+
+// keptUntilExpiry reports whether a lost lease still keeps others out for the time that the guard knows of: an operator
+// broke it with patience. In every other case the lock may be somebody else's by now.
+func (s *session) keptUntilExpiry(lease *holdlock.Lease) bool {
+	var lost *holdlock.LostError
+	if !errors.As(lease.Err(), &lost) || lost.Reason != holdlock.LossBroken {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	info, held, err := s.client.Inspect(ctx, lease.Name(), lease.Key())
+	return err == nil && held && info.Token == lease.Token()
+}
+
+// ended turns the end of the command into the end of holdlock.
+func (s *session) ended(res guard.Result, lost error) error {
+	name := lockName(s.lock.Name(), s.lock.Key())
+	if res.Leftovers > 0 {
+		s.g.say("leftovers", fmt.Sprintf("ended %d processes that the command had left running (--leave-background keeps them)", res.Leftovers), nil)
+	}
+	why := ""
+	switch {
+	case errors.Is(lost, holdlock.ErrLost):
+		why = lost.Error()
+	case res.Ended == guard.Deadline:
+		why = fmt.Sprintf("lock %s could not be renewed in time", name)
+	case res.Ended == guard.Asked:
+		why = fmt.Sprintf("lock %s reached --max-hold", name)
+	case res.Ended == guard.GuardLost:
+		why = fmt.Sprintf("the guard of lock %s was killed or stopped, so the command was ended", name)
+	}
+	if why != "" {
+		return &exitError{code: exitLost, kind: "lost", err: lostError{why + "; the command was stopped"}}
+	}
+	if res.Err != nil {
+		return &exitError{code: res.ExitCode(), kind: "command", err: res.Err}
+	}
+	if code := res.ExitCode(); code != 0 { // the command has told its own story
+		return &exitError{code: code, kind: "exit", silent: true, err: fmt.Errorf("the command ended with code %d", code)}
+	}
+	return nil
+}
+
+// lostError is an ErrLost with a text of its own.
+type lostError struct{ text string }
+
+func (e lostError) Error() string        { return e.text }
+func (e lostError) Is(target error) bool { return target == holdlock.ErrLost }
+
+func exitCodeOf(err error) int {
+	var s *guard.StartError
+	if errors.As(err, &s) {
+		return s.ExitCode()
+	}
+	return 126
+}
+
+// deadline is the end of trust on the clock that the guard watches.
+func deadline(lease *holdlock.Lease) time.Duration {
+	return bootclock.Now() + time.Until(lease.Deadline())
+}
+
+// environ is the command's environment: ours, and what it is to know of the lock.
+func environ(lease *holdlock.Lease) []string {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { // of a holdlock around us
+		return strings.HasPrefix(v, "HOLDLOCK_LOCK=") || strings.HasPrefix(v, "HOLDLOCK_KEY=") ||
+			strings.HasPrefix(v, "HOLDLOCK_TOKEN=") || strings.HasPrefix(v, guard.LeaseEnv+"=")
+	})
+	env = append(env, "HOLDLOCK_LOCK="+lease.Name(), "HOLDLOCK_TOKEN="+strconv.FormatUint(uint64(lease.Token()), 10))
+	if lease.Key() != "" {
+		env = append(env, "HOLDLOCK_KEY="+lease.Key())
+	}
+	return env
+}

@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/holdlock/holdlock"
+)
+
+// say tells a person, or with --json a program, something on stderr. kind is one word that does not change between
+// releases; fields are for --json.
+func (g *globals) say(kind, text string, fields map[string]any) {
+	if !g.JSON {
+		fmt.Fprintf(g.stderr, "holdlock: %s\n", strings.ReplaceAll(text, "\n", "; "))
+		return
+	}
+	out := map[string]any{"event": kind, "message": text}
+	for k, v := range fields {
+		out[k] = v
+	}
+	b, err := json.Marshal(out)
+	if err != nil {
+		b = []byte(`{"event":"internal"}`) // cannot happen: the fields are plain values
+	}
+	fmt.Fprintf(g.stderr, "%s\n", b)
+}
+
+// heldFields are the fields of an error that says who has the lock.
+func heldFields(err error) map[string]any {
+	var h *holdlock.HeldError
+	if !errors.As(err, &h) {
+		return nil
+	}
+	return map[string]any{"holder": fieldsOf(holdlock.Info{
+		Name: h.Name, Key: h.Key, Store: h.Store, Token: h.Token, Holder: h.Holder, Since: h.Since, FreeIn: h.FreeIn,
+		Cooling: h.Cooling, Broken: h.Broken,
+	})}
+}
+
+// fieldsOf is the JSON form of a held lock: a contract. A token is a string, because many readers hold numbers in 53 bits.
+func fieldsOf(i holdlock.Info) map[string]any {
+	out := map[string]any{
+		"lock": i.Name, "store": i.Store, "state": state(i), "token": strconv.FormatUint(uint64(i.Token), 10),
+		"free_in_ms": i.FreeIn.Milliseconds(),
+	}
+	if i.Key != "" {
+		out["key"] = i.Key
+	}
+	if i.Broken != "" {
+		out["broken_by"] = i.Broken
+	}
+	if !i.Cooling {
+		out["since"] = i.Since.UTC().Format(time.RFC3339Nano)
+		out["host"], out["pid"], out["label"], out["purpose"] = i.Holder.Host, i.Holder.PID, i.Holder.Label, i.Holder.Purpose
+	}
+	return out
+}
+
+func state(i holdlock.Info) string {
+	switch {
+	case i.Cooling:
+		return "cooling"
+	case i.Broken != "":
+		return "broken"
+	default:
+		return "held"
+	}
+}
+
+// lockName is LOCK or LOCK/KEY as it is typed, quoted if it would not be readable on one line of a terminal.
+func lockName(name, key string) string {
+	if key != "" {
+		name += "/" + key
+	}
+	return readable(name)
+}
+
+// readable quotes text that holds what a terminal would not show as it is, or act upon.
+func readable(s string) string {
+	for _, r := range s {
+		if !unicode.IsPrint(r) || r == '"' {
+			return strconv.Quote(s)
+		}
+	}
+	return s
+}

@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/holdlock/holdlock"
+)
+
+type lsCmd struct {
+	Prefix string `arg:"" optional:"" help:"Only locks whose name starts so."`
+}
+
+// Run lists what is held.
+func (l *lsCmd) Run(g *globals) error {
+	return g.withClient(func(ctx context.Context, c *holdlock.Client) error {
+		if g.JSON {
+			enc := json.NewEncoder(g.stdout)
+			for i, err := range c.List(ctx, l.Prefix) {
+				if err != nil {
+					return err
+				}
+				if err := enc.Encode(fieldsOf(i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		w := tabwriter.NewWriter(g.stdout, 0, 0, 2, ' ', 0)
+		n := 0
+		for i, err := range c.List(ctx, l.Prefix) {
+			if err != nil {
+				return err
+			}
+			if n == 0 {
+				fmt.Fprintln(w, "LOCK\tSTATE\tHOLDER\tSINCE\tFREE IN\tTOKEN\tPURPOSE")
+			}
+			n++
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", lockName(i.Name, i.Key), state(i), holder(i), since(i),
+				i.FreeIn.Round(time.Millisecond), i.Token, readable(i.Holder.Purpose))
+		}
+		if n == 0 {
+			fmt.Fprintf(g.stderr, "holdlock: nothing is held in %s\n", readable(c.Traits().Location))
+		}
+		return w.Flush()
+	})
+}
+
+type inspectCmd struct {
+	Lock string `arg:"" help:"LOCK or LOCK/KEY."`
+}
+
+// Run shows one lock.
+func (i *inspectCmd) Run(g *globals) error {
+	name, key, err := holdlock.ParseName(i.Lock)
+	if err != nil {
+		return err
+	}
+	return g.withClient(func(ctx context.Context, c *holdlock.Client) error {
+		info, held, err := c.Inspect(ctx, name, key)
+		if err != nil {
+			return err
+		}
+		if !held {
+			return g.printFree(c, name, key)
+		}
+		return g.print(info)
+	})
+}
+
+func (g *globals) printFree(c *holdlock.Client, name, key string) error {
+	if g.JSON {
+		out := map[string]any{"lock": name, "store": c.Traits().Location, "state": "free"}
+		if key != "" {
+			out["key"] = key
+		}
+		return json.NewEncoder(g.stdout).Encode(out)
+	}
+	_, err := fmt.Fprintf(g.stdout, "lock     %s\nstate    free\nstore    %s\n", lockName(name, key), readable(c.Traits().Location))
+	return err
+}
+
+// print shows one term in full.
+func (g *globals) print(i holdlock.Info) error {
+	if g.JSON {
+		return json.NewEncoder(g.stdout).Encode(fieldsOf(i))
+	}
+	w := tabwriter.NewWriter(g.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "lock\t%s\nstate\t%s\n", lockName(i.Name, i.Key), state(i))
+	if i.Cooling {
+		fmt.Fprintf(w, "free in\t%s\t(the job is over; --min-hold keeps the lock)\n", i.FreeIn.Round(time.Millisecond))
+	} else {
+		fmt.Fprintf(w, "holder\t%s\nsince\t%s\nfree in\t%s, unless it is renewed\n", holder(i), since(i), i.FreeIn.Round(time.Millisecond))
+		if i.Holder.Purpose != "" {
+			fmt.Fprintf(w, "purpose\t%s\n", readable(i.Holder.Purpose))
+		}
+	}
+	fmt.Fprintf(w, "token\t%d\n", i.Token)
+	if i.Broken != "" {
+		fmt.Fprintf(w, "broken by\t%s\n", readable(i.Broken))
+	}
+	fmt.Fprintf(w, "store\t%s\n", readable(i.Store))
+	return w.Flush()
+}
+
+func holder(i holdlock.Info) string {
+	if i.Cooling {
+		return "-"
+	}
+	return readable(fmt.Sprintf("%s, pid %d on %s", i.Holder.Label, i.Holder.PID, i.Holder.Host))
+}
+
+func since(i holdlock.Info) string {
+	if i.Cooling {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%s)", i.Since.Format(time.DateTime), time.Since(i.Since).Round(time.Second))
+}
