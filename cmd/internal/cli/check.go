@@ -23,7 +23,7 @@ func (c *checkCmd) Run(g *globals) error {
 		return usage("check works only inside a command that holdlock run has started")
 	}
 	name := lockName(os.Getenv("HOLDLOCK_LOCK"), os.Getenv("HOLDLOCK_KEY"))
-	left, err := guard.Remaining(os.Environ())
+	left, err := guard.Remaining(os.Getenv(guard.LeaseEnv))
 	if err != nil {
 		return &exitError{code: exitLost, kind: "lost", err: fmt.Errorf("cannot tell how long lock %s is ours; stop here: %w", name, err)}
 	}

@@ -90,7 +90,7 @@ func (r *runCmd) Run(g *globals) error {
 		return err
 	}
 	s := &session{g: g, r: r, renewed: make(chan struct{}, 1), signals: make(chan os.Signal, 16)}
-	signal.Notify(s.signals, passedOn...)
+	signal.Notify(s.signals, guard.Signals()...)
 	defer signal.Stop(s.signals)
 	client, err := g.open(baseName(g.argv), s)
 	if err != nil {
@@ -182,6 +182,9 @@ func (s *session) once(wait time.Duration) error {
 	return s.ended(res, nil)
 }
 
+// ending are the signals that end a wait for the lock, as they would end a command.
+var ending = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}
+
 func (s *session) told(err error) {
 	if !s.r.Quiet {
 		s.g.say("held", "skipped: "+err.Error(), heldFields(err))
@@ -216,8 +219,8 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 		case a := <-got:
 			return a.lease, a.err
 		case sig := <-s.signals:
-			n, ends := sig.(syscall.Signal)
-			if !ends || !slices.Contains(ending, sig) {
+			n, ok := sig.(syscall.Signal)
+			if !ok || !slices.Contains(ending, n) {
 				continue
 			}
 			cancel()
@@ -262,7 +265,9 @@ func (s *session) work(lease *holdlock.Lease) (guard.Result, error) {
 		case <-s.renewed:
 			g.SetDeadline(deadline(lease))
 		case sig := <-s.signals:
-			g.Signal(sig.(syscall.Signal))
+			if _, err := g.Forward(sig); err != nil {
+				s.g.say("signal", fmt.Sprintf("signal %s could not be passed on: %v", sig, err), nil)
+			}
 		case <-maxHold:
 			s.g.say("max-hold", fmt.Sprintf("lock %s reaches --max-hold %s; ending the command",
 				lockName(s.lock.Name(), s.lock.Key()), time.Duration(s.r.MaxHold)), nil)

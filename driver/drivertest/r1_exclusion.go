@@ -1,0 +1,93 @@
+package drivertest
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// R1: by the store's clock there is at most one unexpired term per key.
+var exclusionCases = []testCase{
+	{"R1/OneHolderWithinOneDriver", func(r *rig) {
+		d := r.open()
+		r.acquire(d, "k", r.long)
+		// The second caller is of the same process and so has the same Holder. That must not count as "mine".
+		r.refused(d, "k")
+		r.refused(d, "k")
+	}},
+	{"R1/OneHolderAcrossDrivers", func(r *rig) {
+		a, b := r.open(), r.open()
+		t := r.acquire(a, "k", r.long)
+		r.refused(b, "k")
+		r.release(t)
+		r.acquire(b, "k", r.long)
+		r.refused(a, "k")
+	}},
+	{"R1/KeysAreIndependent", func(r *rig) {
+		d := r.open()
+		r.acquire(d, "k1", r.long)
+		t := r.acquire(d, "k2", r.long)
+		r.release(t)
+		r.refused(d, "k1")
+		r.acquire(d, "k2", r.long)
+	}},
+	{"R1/OneWinnerAmongRacers", func(r *rig) {
+		drivers := []driver.Driver{r.open(), r.open(), r.open()}
+		for round := range 5 {
+			won := r.race(drivers, fmt.Sprintf("k%d", round%2), 9)
+			if len(won) != 1 {
+				r.Fatalf("R1: %d of 9 racers for one free key were granted it", len(won))
+			}
+			r.release(won[0])
+		}
+	}},
+	{"R1/ATermEndsNeitherEarlyNorLate", func(r *rig) {
+		a, b := r.open(), r.open()
+		t := r.acquire(a, "k", r.short)
+		r.passes(b, "k", t.earliest(), r.latest(t))
+	}},
+	{"R1/AnOddTTLIsNotRoundedDown", func(r *rig) {
+		a, b := r.open(), r.open()
+		t := r.acquire(a, "k", r.short+999*time.Microsecond)
+		r.passes(b, "k", t.earliest(), r.latest(t))
+	}},
+	{"R1/OnlyOneTakesOverAfterExpiry", func(r *rig) {
+		drivers := []driver.Driver{r.open(), r.open(), r.open()}
+		r.lapse(r.acquire(drivers[0], "k", r.short))
+		if won := r.race(drivers, "k", 9); len(won) != 1 {
+			r.Fatalf("R1: %d of 9 racers for one expired key were granted it", len(won))
+		}
+	}},
+}
+
+// race lets n callers try for the key at the same time, and returns the terms of those who got it.
+func (r *rig) race(drivers []driver.Driver, key string, n int) []term {
+	r.Helper()
+	var (
+		start = make(chan struct{})
+		mu    sync.Mutex
+		won   []term
+		wg    sync.WaitGroup
+	)
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			t, err := r.try(drivers[i%len(drivers)], r.request(key, r.long))
+			var held *driver.HeldError
+			switch {
+			case err == nil:
+				mu.Lock()
+				won = append(won, t)
+				mu.Unlock()
+			case !errors.As(err, &held):
+				r.Errorf("R10: Acquire in a race: want a grant or *HeldError, got %v", err)
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	return won
+}

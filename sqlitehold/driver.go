@@ -1,0 +1,168 @@
+package sqlitehold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// A Driver is one process's access to the file. It implements driver.Driver, BatchRenewer, Lister and Breaker, and on
+// Linux Waiter. It is safe for concurrent use.
+//
+// Calls that change something run one at a time within the process, and one at a time on the machine.
+type Driver struct {
+	env
+	path      string // absolute, without symbolic links
+	file      os.FileInfo
+	namespace string
+	durable   bool
+
+	gate   *gate
+	writer *writer // used inside gate.do only
+	reader reader
+
+	watches   watches
+	collector collector
+
+	closing sync.Once
+	closed  error
+}
+
+var _ interface {
+	driver.Driver
+	driver.BatchRenewer
+	driver.Lister
+	driver.Breaker
+} = (*Driver)(nil)
+
+// NewDriver opens the file at path, which Open does for users of locks. A file that does not exist, or is empty, is made
+// ready, with mode 0600, in a directory of mode 0700 if that has to be made too; what exists is never given another mode.
+//
+// It is an error, and nothing is written, if the file is a directory, is not a database, is the database of another
+// application or of a newer release of this one, cannot be written, or is on a network file system.
+func NewDriver(path string, opts *Options) (*Driver, error) {
+	e, err := machine()
+	if err != nil {
+		return nil, err
+	}
+	return newDriver(path, opts, e)
+}
+
+func newDriver(path string, opts *Options, e env) (*Driver, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	if err := opts.check(); err != nil {
+		return nil, err
+	}
+	path, missing, err := prepareFile(path, opts.Durable, &e)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{env: e, path: path, namespace: opts.Namespace, durable: opts.Durable, gate: newGate(path)}
+	ctx, cancel := context.WithTimeout(context.Background(), e.openBudget)
+	defer cancel()
+	mode := "rw"
+	if missing {
+		mode = "rwc"
+	}
+	if err := d.gate.do(ctx, "open", "", func() error { return d.open(mode) }); err != nil {
+		return nil, err
+	}
+	d.collector.start(e.now())
+	return d, nil
+}
+
+// open connects and makes the file ready. It leaves nothing open if it fails.
+func (d *Driver) open(mode string) (err error) {
+	w, err := connect(d.path, mode, d.durable)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			w.close()
+		}
+	}()
+	if err := w.setUp(d.path); err != nil {
+		return err
+	}
+	switch ro, err := w.readOnly(); {
+	case err != nil:
+		return err
+	case ro:
+		return errors.New("this process may read the file but not write it; check its owner and mode")
+	}
+	if d.file, err = os.Stat(d.path); err != nil {
+		return err
+	}
+	d.writer = w
+	return nil
+}
+
+// Traits implements driver.Driver.
+func (d *Driver) Traits() driver.Traits {
+	t := driver.Traits{
+		Name:     "sqlite",
+		Location: "sqlite:" + d.path,
+		Scope:    driver.Host,
+		Fencing:  driver.WhileDataSurvives,
+		Forgets:  driver.NeverAlone,
+		Clock:    storeClock,
+		MinTTL:   100 * time.Millisecond,
+		TTLStep:  time.Millisecond, // for the reading of clocks; expiry itself is kept to the nanosecond
+	}
+	if d.namespace != "" {
+		t.Location += fmt.Sprintf(", namespace %q", d.namespace)
+	}
+	if d.durable {
+		t.Fencing = driver.Durable
+	}
+	return t
+}
+
+// call runs f on the connection, once it is free and the file is not locked. See gate.do.
+func (d *Driver) call(ctx context.Context, verb, key string, f func(*writer) error) error {
+	return d.gate.do(ctx, verb, key, func() error { return f(d.writer) })
+}
+
+var errReplaced = errors.New("the file has been removed or replaced since it was opened; " +
+	"processes that opened it before and after do not exclude each other: restart this one")
+
+// inPlace fails if the file is not at its path any more, so that a new term would exclude nobody who comes later.
+func (d *Driver) inPlace(verb, key string) error {
+	info, err := os.Stat(d.path)
+	// Any other error says nothing about the file: the process may have given up the right to look.
+	if (err == nil && !os.SameFile(info, d.file)) || errors.Is(err, fs.ErrNotExist) {
+		return d.gate.unapplied(verb, key, "", errReplaced)
+	}
+	return nil
+}
+
+// Close implements driver.Driver.
+//
+// The log stays beside the file: copying it back here would cost every short-lived process two syncs.
+func (d *Driver) Close() error {
+	d.closing.Do(func() {
+		d.closeWatches()
+		d.gate.shut()
+		// The engine copies the log when the last connection to the file is closed. Only one that can write can do so:
+		// hence a read-only one goes last.
+		last, err := connect(d.path, "ro", d.durable)
+		if err == nil {
+			_, _ = last.once("PRAGMA user_version") // takes the lock that shows its presence
+		}
+		d.closed = d.writer.close()
+		d.reader.close()
+		if err == nil {
+			last.close()
+		}
+	})
+	return d.closed
+}

@@ -1,0 +1,126 @@
+package sqlitehold
+
+import "fmt"
+
+// The layout of the file. It is a wire format: programs built with different releases share the file, so a change of the
+// layout raises schemaVersion, and golden_test.go notices one that does not. SQLite stores these texts, comments and all,
+// in the file, where an operator can read them.
+const (
+	applicationID = 0x686f6c64 // "hold", in the header of the file
+	schemaVersion = 1          // user_version in the header
+
+	createTerm = `CREATE TABLE term (
+	id        INTEGER PRIMARY KEY,
+	namespace TEXT    NOT NULL,
+	key       TEXT    NOT NULL,
+	nonce     TEXT    NOT NULL, -- names the term; empty once it is released
+	state     INTEGER NOT NULL, -- 1 held, 2 released but cooling until expiry, 3 over before expiry
+	token     INTEGER NOT NULL CHECK (token BETWEEN 1 AND 9007199254740991),
+	boot      TEXT    NOT NULL, -- the boot in which expiry counts; in any other one the key is free
+	expiry    INTEGER NOT NULL, -- nanoseconds since boot; from then on the key is free
+	acquired  INTEGER NOT NULL, -- microseconds since 1970, for people
+	used      INTEGER NOT NULL, -- likewise: the last change
+	holder    TEXT    NOT NULL, -- JSON
+	broken    TEXT,             -- which operator ended the term, and why
+	previous  INTEGER NOT NULL, -- how the term before ended: 0 unknown, 1 released, 2 lapsed, 3 broken
+	prior     TEXT,             -- the term before, if it was not released: JSON
+	UNIQUE (namespace, key)
+) STRICT`
+
+	createWaiter = `CREATE TABLE waiter (
+	seq       INTEGER PRIMARY KEY, -- the order of the line
+	namespace TEXT    NOT NULL,
+	key       TEXT    NOT NULL,
+	net       TEXT    NOT NULL, -- the network namespace in which the address means something
+	address   TEXT    NOT NULL, -- abstract unix datagram socket of the waiting process
+	boot      TEXT    NOT NULL,
+	since     INTEGER NOT NULL  -- nanoseconds since boot
+) STRICT`
+
+	createWaiterKey = `CREATE INDEX waiter_key ON waiter (namespace, key)`
+)
+
+// The values of term.state.
+const (
+	stateHeld = 1 + iota
+	stateCooling
+	stateOver
+)
+
+// identity is what a file says about itself.
+type identity struct {
+	application, version int
+	objects              int // tables, indexes, …
+}
+
+func (w *writer) identify() (id identity, err error) {
+	for q, dest := range map[string]*int{
+		"PRAGMA application_id":              &id.application,
+		"PRAGMA user_version":                &id.version,
+		"SELECT count(*) FROM sqlite_schema": &id.objects,
+	} {
+		if _, err := w.once(q, dest); err != nil {
+			return identity{}, err
+		}
+	}
+	return id, nil
+}
+
+// check says why a file is not one of ours.
+func (id identity) check(path string) error {
+	switch {
+	case id.application == applicationID && id.version == schemaVersion:
+		return nil
+	case id.application == applicationID && id.version > schemaVersion:
+		return fmt.Errorf("sqlitehold: %s was made by a newer release (layout %d, this one knows %d); upgrade this program",
+			path, id.version, schemaVersion)
+	case id.application == applicationID:
+		return fmt.Errorf("sqlitehold: %s has layout %d, which no release has made; move it away", path, id.version)
+	default:
+		return fmt.Errorf("sqlitehold: %s is the database of another application (application_id %d, %d tables and indexes); "+
+			"name a file of its own for the locks", path, id.application, id.objects)
+	}
+}
+
+// setUp makes an empty file ours and leaves one that is ours as it is. It writes nothing to any other file. Many
+// processes may do this at once; it is to be called again while the file is locked.
+func (w *writer) setUp(path string) error {
+	id, err := w.identify()
+	if err != nil {
+		return err
+	}
+	if id == (identity{}) {
+		// In the first transaction the journal is not yet a log, so that the file says whose it is from its first page on.
+		err = w.immediate(func() error {
+			if id, err = w.identify(); err != nil || id != (identity{}) {
+				return err // another process was faster
+			}
+			for _, q := range []string{
+				createTerm, createWaiter, createWaiterKey,
+				fmt.Sprintf("PRAGMA application_id = %d", applicationID),
+				fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
+			} {
+				if _, err := w.once(q); err != nil {
+					return err
+				}
+			}
+			id = identity{application: applicationID, version: schemaVersion}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := id.check(path); err != nil {
+		return err
+	}
+	var mode string
+	if _, err := w.once("PRAGMA journal_mode = WAL", &mode); err != nil {
+		return err
+	}
+	if mode != "wal" {
+		return fmt.Errorf("sqlitehold: %s: SQLite cannot keep a write-ahead log here (journal mode is %q); "+
+			"put the file on another file system", path, mode)
+	}
+	return nil
+}

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package sqlitehold
+
+import "context"
+
+// Elsewhere nobody can be woken: a Driver is no driver.Waiter, and those who wait poll.
+type watches struct{}
+
+func (d *Driver) closeWatches() {}
+
+func (d *Driver) wake(ctx context.Context, key, first string) {}
+
+func isListening(address string) bool { return true }
