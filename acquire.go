@@ -98,11 +98,22 @@ func (a *attempt) watch(ctx context.Context) (<-chan struct{}, func()) {
 	if a.lock.c.waiter == nil {
 		return nil, func() {}
 	}
-	hints, stop, err := a.lock.c.waiter.Watch(ctx, storeKey(a.lock.name, a.lock.key))
+	type watch struct {
+		hints <-chan struct{}
+		stop  func()
+	}
+	w, err := call(ctx, a.lock.c, a.lock.c.timeout, func(ctx context.Context) (w watch, err error) {
+		w.hints, w.stop, err = a.lock.c.waiter.Watch(ctx, storeKey(a.lock.name, a.lock.key))
+		return w, err
+	}, func(w watch, err error) {
+		if err == nil {
+			w.stop()
+		}
+	})
 	if err != nil {
 		return nil, func() {} // poll instead
 	}
-	return hints, stop
+	return w.hints, w.stop
 }
 
 // try sends one acquire and judges the answer.
@@ -182,7 +193,8 @@ type backStop struct {
 const (
 	pollFirst  = 25 * time.Millisecond // without hints: doubles from here
 	pollLast   = time.Second
-	pollPushed = 3 * time.Second // with hints: only for those that get lost
+	pollPushed = 3 * time.Second      // with hints: only for those that get lost
+	pollExpiry = 2 * time.Millisecond // after the end of a term
 )
 
 // next returns a jittered delay, shorter if the present term should be over by then. Everybody who waits learns of the
@@ -200,7 +212,8 @@ func (b *backStop) next(last error) time.Duration {
 	d = jitter(d)
 	var held *HeldError
 	if errors.As(last, &held) && held.FreeIn < d {
-		d = held.FreeIn + time.Millisecond + rand.N(min(held.FreeIn/20, 100*time.Millisecond)+time.Millisecond)
+		in := max(0, held.FreeIn)
+		d = in + pollExpiry + rand.N(min(in/20, 100*time.Millisecond)+pollExpiry)
 	}
 	return d
 }

@@ -32,7 +32,7 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 			}
 		}
 		// Others come and go too fast to be described one statement later. So let none come in between.
-		return w.immediate(func() error {
+		return w.transaction("BEGIN IMMEDIATE", func() error {
 			g, err = d.tryAcquire(w, req, string(holder))
 			return err
 		})

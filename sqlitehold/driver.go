@@ -79,14 +79,19 @@ func newDriver(path string, opts *Options, e env) (*Driver, error) {
 	return d, nil
 }
 
-// open connects and makes the file ready. It leaves nothing open if it fails.
+// open connects and makes the file ready. If it fails it leaves nothing open, and files that are not ours as they were.
 func (d *Driver) open(mode string) (err error) {
+	_, noLog := os.Stat(d.path + "-wal")
 	w, err := connect(d.path, mode, d.durable)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if err != nil {
+		switch {
+		case err == nil:
+		case noLog == nil:
+			w.closeKeepingLog(d.path, d.durable)
+		default:
 			w.close()
 		}
 	}()
@@ -145,24 +150,13 @@ func (d *Driver) inPlace(verb, key string) error {
 	return nil
 }
 
-// Close implements driver.Driver.
-//
-// The log stays beside the file: copying it back here would cost every short-lived process two syncs.
+// Close implements driver.Driver. The log stays beside the file.
 func (d *Driver) Close() error {
 	d.closing.Do(func() {
 		d.closeWatches()
 		d.gate.shut()
-		// The engine copies the log when the last connection to the file is closed. Only one that can write can do so:
-		// hence a read-only one goes last.
-		last, err := connect(d.path, "ro", d.durable)
-		if err == nil {
-			_, _ = last.once("PRAGMA user_version") // takes the lock that shows its presence
-		}
-		d.closed = d.writer.close()
 		d.reader.close()
-		if err == nil {
-			last.close()
-		}
+		d.closed = d.writer.closeKeepingLog(d.path, d.durable)
 	})
 	return d.closed
 }

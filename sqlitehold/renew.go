@@ -43,7 +43,7 @@ func (d *Driver) renewBatch(ctx context.Context, reqs []*driver.RenewRequest, re
 	err := d.inPlace("renew", what)
 	if err == nil {
 		err = d.call(ctx, "renew", what, func(w *writer) error {
-			return w.immediate(func() error {
+			return w.transaction("BEGIN IMMEDIATE", func() error {
 				for i, req := range reqs {
 					g, err := d.renew(w, req)
 					var about *refusal

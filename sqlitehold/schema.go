@@ -53,17 +53,24 @@ type identity struct {
 	objects              int // tables, indexes, …
 }
 
+// identify reads the identity in one transaction, since another process may be about to set it.
 func (w *writer) identify() (id identity, err error) {
-	for q, dest := range map[string]*int{
-		"PRAGMA application_id":              &id.application,
-		"PRAGMA user_version":                &id.version,
-		"SELECT count(*) FROM sqlite_schema": &id.objects,
-	} {
-		if _, err := w.once(q, dest); err != nil {
-			return identity{}, err
-		}
+	err = w.transaction("BEGIN", func() error {
+		id, err = w.identity()
+		return err
+	})
+	return id, err
+}
+
+func (w *writer) identity() (id identity, err error) {
+	if _, err = w.once("PRAGMA application_id", &id.application); err != nil {
+		return id, err
 	}
-	return id, nil
+	if _, err = w.once("PRAGMA user_version", &id.version); err != nil {
+		return id, err
+	}
+	_, err = w.once("SELECT count(*) FROM sqlite_schema", &id.objects)
+	return id, err
 }
 
 // check says why a file is not one of ours.
@@ -91,8 +98,8 @@ func (w *writer) setUp(path string) error {
 	}
 	if id == (identity{}) {
 		// In the first transaction the journal is not yet a log, so that the file says whose it is from its first page on.
-		err = w.immediate(func() error {
-			if id, err = w.identify(); err != nil || id != (identity{}) {
+		err = w.transaction("BEGIN IMMEDIATE", func() error {
+			if id, err = w.identity(); err != nil || id != (identity{}) {
 				return err // another process was faster
 			}
 			for _, q := range []string{

@@ -149,19 +149,19 @@ func (w *writer) all(query string, args, dest []any, f func()) error {
 	return rows.Err()
 }
 
-// immediate runs f in a transaction that may write from its beginning. It is kept only if f succeeds.
-func (w *writer) immediate(f func() error) error {
-	if _, err := w.once("BEGIN IMMEDIATE"); err != nil {
+// transaction runs f in a transaction, which is kept only if f succeeds.
+func (w *writer) transaction(begin string, f func() error) error {
+	if _, err := w.exec(begin); err != nil {
 		return err
 	}
 	err := f()
 	if err == nil {
-		if _, err = w.once("COMMIT"); err == nil {
+		if _, err = w.exec("COMMIT"); err == nil {
 			return nil
 		}
 	}
 	// Fails if the engine has rolled back already, as it does after some errors.
-	_, _ = w.once("ROLLBACK")
+	_, _ = w.exec("ROLLBACK")
 	return err
 }
 
@@ -174,6 +174,7 @@ func (w *writer) readOnly() (ro bool, err error) {
 	return ro, err
 }
 
+// close closes the connection. If it is the last one to the file, the engine copies the log back and removes it.
 func (w *writer) close() error {
 	for _, st := range w.prepared {
 		st.Close()
@@ -183,4 +184,16 @@ func (w *writer) close() error {
 		err = e
 	}
 	return err
+}
+
+// closeKeepingLog is close without the copying, which would cost every short-lived process two syncs. Only a connection
+// that can write does it, and only if it is the last one: so one that cannot write goes last.
+func (w *writer) closeKeepingLog(path string, durable bool) error {
+	last, err := connect(path, "ro", durable)
+	if err != nil {
+		return w.close()
+	}
+	defer last.close()
+	_, _ = last.once("PRAGMA user_version") // takes the lock by which it is seen
+	return w.close()
 }

@@ -29,7 +29,7 @@ func RunMutants(t *testing.T, h Harness) {
 	}
 	// Most mutants are given away by a wrong answer, and some by something that does not come. There is no need to wait for
 	// that as long as for a slow store.
-	h.Patience = time.Second
+	h.Patience = 400 * time.Millisecond
 	for _, m := range Mutants() {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()

@@ -13,7 +13,7 @@ func matchMutants() []Mutant {
 	return []Mutant{
 		{
 			Name:  "releases by key alone",
-			Cases: []string{"R4/ReleaseMatchesTheNonce", "R1/NoOverlapUnderFaults"},
+			Cases: []string{"R4/ReleaseMatchesTheNonce"},
 			Needs: lists,
 			Wrap: bend(func(b *bent) {
 				b.release = func(ctx context.Context, req *driver.ReleaseRequest) error {

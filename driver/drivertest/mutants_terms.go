@@ -173,7 +173,7 @@ func tokenMutants() []Mutant {
 	return []Mutant{
 		{
 			Name:  "has one token",
-			Cases: []string{rise, expiry, reopen, "R1/NoOverlapUnderFaults"},
+			Cases: []string{rise, expiry, reopen},
 			Needs: fenced,
 			Wrap:  granting(func(g *driver.Grant) { g.Token = driver.MaxToken }),
 		},
@@ -188,7 +188,7 @@ func tokenMutants() []Mutant {
 		},
 		{
 			Name:  "lets tokens fall",
-			Cases: []string{rise, expiry, reopen, "R1/NoOverlapUnderFaults"},
+			Cases: []string{rise, expiry, reopen},
 			Needs: fenced,
 			Wrap:  granting(func(g *driver.Grant) { g.Token = driver.MaxToken - g.Token }),
 		},

@@ -62,7 +62,7 @@ func lookPath(name, dir string, env []string) (string, error) {
 	if !ok {
 		path = defaultPath
 	}
-	for _, d := range filepath.SplitList(path) {
+	for _, d := range strings.Split(path, ":") {
 		if d == "" {
 			d = "."
 		}

@@ -139,7 +139,7 @@ func TestDescriptors(t *testing.T) {
 	if got := fds(command); got != "0 1 2" {
 		t.Errorf("the command has descriptors %s", got)
 	}
-	if got := fds(m.cmd.Process.Pid); !strings.HasPrefix(got, "0 1 2 3 4 5 6 ") {
+	if got := fds(m.cmd.Process.Pid); strings.Count(got, " ") < 7 {
 		t.Errorf("the test is no good: holdlock has descriptors %s only", got)
 	}
 	if guard := fds(m.number("guard")); strings.Count(guard, " ") < 5 {
