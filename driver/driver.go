@@ -23,7 +23,7 @@
 //   - R5 Acquire is idempotent per nonce: while the term stands, the same Ref gets the same token again and its full
 //     TTL is re-armed in the same step, because the caller counts its trust from the sending of the last try.
 //   - R8 Nothing is left after a term has ended but token counters, and these no longer than CounterTTL after last use.
-//   - R9 A call returns soon after ctx ends.
+//   - R9 A call returns soon after ctx ends. One that is made with an ended ctx changes nothing and wraps ctx's error.
 //   - R10 "taken", "gone" and "the store failed" are three different answers. A store that cannot answer must never
 //     answer *HeldError.
 package driver
@@ -40,7 +40,8 @@ type Driver interface {
 
 	// Acquire makes one attempt to start a term, in one atomic step:
 	//
-	//   - If Ref is the current term, its expiry is re-armed as if granted now and the same Grant is returned.
+	//   - If Ref is the current term, its expiry is re-armed as if granted now and the same Grant is returned; but a term
+	//     that an operator has broken is not granted again.
 	//   - If another term, or the cooling of one, stands, the result is a *HeldError that describes it.
 	//   - Otherwise the term starts. It lasts max(TTL, MinHold) by the store's clock, not a moment less and at most
 	//     Traits.TTLStep more. The token is TokenAfter(last, now, req.Floor).
@@ -51,12 +52,13 @@ type Driver interface {
 
 	// Renew sets the expiry of the term Ref to TTL from now by the store's clock, or leaves it where it is if that is
 	// later (a renewal never shortens). The error wraps ErrGone unless Ref is the current, unexpired term, and ErrBroken
-	// if an operator has ended it. If Floor is not zero the token of the term becomes exactly Floor in the same step, or
+	// if an operator has ended it, which is remembered at least until a successor comes. If Floor is not zero the token of the term becomes exactly Floor in the same step, or
 	// the call fails with ErrTokenPassed and changes nothing.
 	Renew(ctx context.Context, req *RenewRequest) (Grant, error)
 
 	// Release ends the term Ref. With KeepFor the key stays taken ("cooling") that much longer, by nobody. The error
-	// wraps ErrGone if Ref is not the current, unexpired term; a second Release of the same term gives ErrGone too.
+	// wraps ErrGone if Ref is not the current, unexpired term; a second Release of the same term gives ErrGone too. A term
+	// that an operator has broken can be released as long as it stands.
 	Release(ctx context.Context, req *ReleaseRequest) error
 
 	// Close frees what the driver itself opened. Terms are not touched. Calls after Close fail with ErrClosed.
@@ -181,7 +183,7 @@ type Lister interface {
 	Inspect(ctx context.Context, key string) (term Term, ok bool, err error)
 }
 
-// A Breaker can end a term against its holder's will.
+// A Breaker can end a term against its holder's will. A Breaker is a Lister too: one has to look before one breaks.
 type Breaker interface {
 	// Break marks the term Ref: its holder's next Renew fails with ErrBroken, so that the key passes on when the present
 	// expiry is reached and nobody overlaps. With Now the term ends at once, although its holder may still be at work.

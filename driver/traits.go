@@ -44,7 +44,7 @@ type Fencing uint8
 
 // The promises, from weak to strong.
 const (
-	NoTokens          Fencing = iota // tokens are not ordered, or not issued
+	NoTokens          Fencing = iota // every Token is 0
 	WhileDataSurvives                // tokens rise unless the store loses data and the clock steps back as well
 	Durable                          // a token is on disk before anyone sees it
 )

@@ -1,9 +1,9 @@
 // Package drivertest tests whether a store keeps the contract of package driver.
 //
 // A store's own tests call Run, which has one subtest for each rule and situation, named by the number of the rule
-// (R1 … R10, as in the comment of package driver). They also call RunMutants, which spoils the store in some forty ways,
-// one after the other, and fails unless the subtest that is meant to notice does: so a suite that passes because it looks
-// away does not pass. RunBenchmarks measures what all stores have in common.
+// (R1 … R10, as in the comment of package driver). They also call RunMutants, which spoils the store in about a
+// hundred ways, one after the other, and fails unless the subtests that are meant to notice do: so a suite that looks away
+// does not pass. RunBenchmarks measures what all stores have in common.
 //
 // The suite knows a store by its Traits and never by its name. Where a store says that it lacks an ability, or does not
 // implement an optional interface, the lack is asserted.

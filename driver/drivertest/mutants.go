@@ -2,6 +2,9 @@ package drivertest
 
 import (
 	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,47 +24,73 @@ type Mutant struct {
 }
 
 // RunMutants checks that the suite is not blind on this store: for each of Mutants, the subtests that are named for it
-// have to fail. It takes a few seconds in real time.
+// have to fail. It takes some seconds in real time, most of which it waits.
 func RunMutants(t *testing.T, h Harness) {
+	// Most mutants are given away by a wrong answer, and some by something that does not come. There is no need to wait for
+	// that as long as for a slow store.
+	h.Patience = 400 * time.Millisecond
 	cases := map[string]testCase{}
 	for _, tc := range allCases() {
 		cases[tc.name] = tc
 	}
-	// Most mutants are given away by a wrong answer, and some by something that does not come. There is no need to wait for
-	// that as long as for a slow store.
-	h.Patience = 400 * time.Millisecond
+	trials := map[string][]*trial{}
+	places := make(chan struct{}, 8)
+	var wg sync.WaitGroup
+	for _, m := range Mutants() {
+		for _, name := range m.Cases {
+			tr := &trial{tc: cases[name], mutant: m}
+			trials[m.Name] = append(trials[m.Name], tr)
+			if h.Virtual {
+				tr.run(t, h) // bubbles of one test cannot run together, and are quick
+				continue
+			}
+			places <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-places }()
+				tr.run(t, h)
+			})
+		}
+	}
+	wg.Wait()
 	for _, m := range Mutants() {
 		t.Run(m.Name, func(t *testing.T) {
-			t.Parallel()
-			for _, name := range m.Cases {
-				tc, ok := cases[name]
-				if !ok {
-					t.Fatalf("there is no case %q", name)
-				}
-				failures, applies := h.mutate(t, tc, m)
-				switch {
-				case !applies:
-					t.Logf("%s: the store lacks what the fault is in", name)
-				case len(failures) == 0:
-					t.Errorf("%s does not notice", name)
-				default:
-					t.Logf("%s: %s", name, failures[0])
-				}
+			for _, tr := range trials[m.Name] {
+				tr.report(t)
 			}
 		})
 	}
 }
 
-// mutate runs one case on a mutant and returns its failures. applies is false if the store lacks what the fault is in.
-func (h Harness) mutate(t *testing.T, tc testCase, m Mutant) (failures []string, applies bool) {
-	applies = true
-	wrap := func(d driver.Driver) driver.Driver {
-		applies = m.Needs == nil || m.Needs(d)
-		return m.Wrap(d)
+// A trial is one case on one mutant.
+type trial struct {
+	tc       testCase
+	mutant   Mutant
+	failures recorder
+	lacking  atomic.Bool // the store lacks what the fault is in
+}
+
+func (tr *trial) run(t *testing.T, h Harness) {
+	h.run(t, tr.tc, func(d driver.Driver) driver.Driver {
+		if tr.mutant.Needs != nil && !tr.mutant.Needs(d) {
+			tr.lacking.Store(true)
+		}
+		return tr.mutant.Wrap(d)
+	}, &tr.failures)
+}
+
+func (tr *trial) report(t *testing.T) {
+	t.Helper()
+	failures := tr.failures.failures
+	switch {
+	case tr.lacking.Load():
+		t.Logf("%s: the store lacks what the fault is in", tr.tc.name)
+	case len(failures) == 0:
+		t.Errorf("%s does not notice", tr.tc.name)
+	case strings.HasPrefix(failures[0], noStore):
+		t.Errorf("%s: %s", tr.tc.name, failures[0])
+	default:
+		t.Logf("%s: %s", tr.tc.name, failures[0])
 	}
-	rec := &recorder{}
-	h.run(t, tc, wrap, rec)
-	return rec.failures, applies
 }
 
 // Mutants returns the faults that RunMutants tries. They work on top of any driver.

@@ -88,7 +88,7 @@ func waitMutants() []Mutant {
 					asked := time.Now()
 					out, end, err := watching(func(hint func()) {
 						switch {
-						case hints == nil && time.Since(asked) > 20*time.Millisecond:
+						case hints == nil && time.Since(asked) > 300*time.Millisecond:
 							hints, stop, _ = b.Driver.(driver.Waiter).Watch(ctx, key)
 						case hints != nil && len(hints) > 0:
 							<-hints
@@ -241,6 +241,13 @@ func boundedMutants() []Mutant {
 			Wrap:  bend(func(b *bent) { b.close = func() error { return nil } }),
 		},
 		{
+			Name:  "fails to close",
+			Cases: []string{"R9/CloseDuringCalls"},
+			Wrap: bend(func(b *bent) {
+				b.close = func() error { return errors.Join(b.Driver.Close(), errors.New("busy")) }
+			}),
+		},
+		{
 			Name:  "releases everything on Close",
 			Cases: []string{closed, "R3/TokensRiseOverReopen"},
 			Wrap: bend(func(b *bent) {
@@ -341,7 +348,7 @@ func answerMutants() []Mutant {
 		},
 		{
 			Name:  "says lapsed for broken",
-			Cases: []string{"R4/BreakMarksAndWaitsOut", "R4/BreakNowFreesAtOnce"},
+			Cases: []string{"R4/ABrokenTermPassesAtItsEnd", "R4/BreakNowFreesAtOnce"},
 			Needs: breaks,
 			Wrap: granting(func(g *driver.Grant) {
 				if g.Previous == driver.Broken {

@@ -199,13 +199,13 @@ func matchMutants() []Mutant {
 		},
 		{
 			Name:  "does not break",
-			Cases: []string{"R4/BreakMarksAndWaitsOut", "R4/BreakNowFreesAtOnce", "R4/BreakTakesTheNonceThatIsShown"},
+			Cases: []string{"R4/BreakMarks", "R4/BreakNowFreesAtOnce", "R4/BreakTakesTheNonceThatIsShown"},
 			Needs: breaks,
 			Wrap:  bend(func(b *bent) { b.breakTerm = func(context.Context, *driver.BreakRequest) error { return nil } }),
 		},
 		{
 			Name:  "always breaks at once",
-			Cases: []string{"R4/BreakMarksAndWaitsOut"},
+			Cases: []string{"R4/BreakMarks", "R4/ABrokenTermPassesAtItsEnd"},
 			Needs: breaks,
 			Wrap:  breaking(func(req *driver.BreakRequest) { req.Now = true }),
 		},
@@ -217,13 +217,13 @@ func matchMutants() []Mutant {
 		},
 		{
 			Name:  "forgets who broke a term",
-			Cases: []string{"R4/BreakMarksAndWaitsOut", "R4/BreakNowFreesAtOnce"},
+			Cases: []string{"R4/BreakMarks", "R4/ABrokenTermPassesAtItsEnd", "R4/BreakNowFreesAtOnce"},
 			Needs: breaks,
 			Wrap:  breaking(func(req *driver.BreakRequest) { req.By = "x" }),
 		},
 		{
 			Name:  "does not tell broken from gone",
-			Cases: []string{"R4/BreakMarksAndWaitsOut", "R4/BreakNowFreesAtOnce"},
+			Cases: []string{"R4/BreakMarks", "R4/BreakNowFreesAtOnce"},
 			Needs: breaks,
 			Wrap: bend(func(b *bent) {
 				b.renew = func(ctx context.Context, req *driver.RenewRequest) (driver.Grant, error) {
@@ -264,7 +264,8 @@ func breaking(f func(*driver.BreakRequest)) func(driver.Driver) driver.Driver {
 // Faults in the answer to a request that is made again.
 func retryMutants() []Mutant {
 	// mine bends what happens when the nonce of an acquire is that of the present term.
-	mine := func(f func(ctx context.Context, d driver.Driver, req *driver.AcquireRequest, term driver.Term) (driver.Grant, error)) func(driver.Driver) driver.Driver {
+	type again = func(context.Context, driver.Driver, *driver.AcquireRequest, driver.Term) (driver.Grant, error)
+	mine := func(f again) func(driver.Driver) driver.Driver {
 		return bend(func(b *bent) {
 			b.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
 				if term, stands := present(ctx, b.Driver, req.Ref.Key); stands && term.Nonce == req.Ref.Nonce {

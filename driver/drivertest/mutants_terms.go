@@ -64,6 +64,20 @@ func exclusionMutants() []Mutant {
 			Wrap:  asking(func(_ driver.Driver, req *driver.AcquireRequest) { req.TTL /= 2 }),
 		},
 		{
+			Name:  "has a longer shortest TTL than it says",
+			Cases: []string{"R1/TheShortestTTLIsAccepted"},
+			Wrap: asking(func(d driver.Driver, req *driver.AcquireRequest) {
+				req.TTL = max(req.TTL, 2*d.Traits().MinTTL)
+			}),
+		},
+		{
+			Name:  "rounds TTL down",
+			Cases: []string{"R1/AnOddTTLIsNotRoundedDown"},
+			Wrap: asking(func(_ driver.Driver, req *driver.AcquireRequest) {
+				req.TTL = req.TTL.Truncate(100 * time.Millisecond)
+			}),
+		},
+		{
 			Name:  "rounds TTL up to the next second",
 			Cases: []string{"R1/ATermEndsNeitherEarlyNorLate"},
 			Wrap: asking(func(d driver.Driver, req *driver.AcquireRequest) {
@@ -84,6 +98,15 @@ func exclusionMutants() []Mutant {
 			Name:  "ignores MinHold",
 			Cases: []string{"R1/MinHoldOutlivesTTL", "R1/RenewalKeepsMinHold"},
 			Wrap:  asking(func(_ driver.Driver, req *driver.AcquireRequest) { req.MinHold = 0 }),
+		},
+		{
+			Name:  "takes MinHold for TTL",
+			Cases: []string{"R1/MinHoldBelowTTLChangesNothing"},
+			Wrap: asking(func(_ driver.Driver, req *driver.AcquireRequest) {
+				if req.MinHold > 0 {
+					req.TTL = req.MinHold
+				}
+			}),
 		},
 		{
 			Name:  "adds MinHold to TTL",
@@ -225,6 +248,20 @@ func tokenMutants() []Mutant {
 						return g, err
 					}
 					return b.Driver.Renew(ctx, &driver.RenewRequest{Ref: req.Ref, TTL: req.TTL, Floor: req.Floor})
+				}
+			}),
+		},
+		{
+			Name:  "takes the floor for the token",
+			Cases: []string{"R3/FloorBehindIsHarmless", "R3/FloorFarAheadIsClamped"},
+			Needs: fenced,
+			Wrap: bend(func(b *bent) {
+				b.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+					g, err := b.Driver.Acquire(ctx, req)
+					if err == nil && req.Floor != 0 {
+						g.Token = req.Floor
+					}
+					return g, err
 				}
 			}),
 		},

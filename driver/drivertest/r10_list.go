@@ -112,7 +112,7 @@ var listCases = []testCase{
 		if l == nil {
 			return
 		}
-		t := r.acquire(a, "k", 2*r.short)
+		t := r.acquire(a, "k", 3*r.short)
 		r.waitHalf(t)
 		r.list(l, "", "", 10)
 		if _, _, err := l.Inspect(r.ctx, "k"); err != nil {

@@ -49,9 +49,14 @@ var exclusionCases = []testCase{
 		t := r.acquire(a, "k", r.short)
 		r.passes(b, "k", t.earliest(), r.latest(t))
 	}},
+	{"R1/TheShortestTTLIsAccepted", func(r *rig) {
+		a, b := r.open(), r.open()
+		t := r.acquire(a, "k", r.traits.MinTTL)
+		r.passes(b, "k", t.earliest(), r.latest(t))
+	}},
 	{"R1/AnOddTTLIsNotRoundedDown", func(r *rig) {
 		a, b := r.open(), r.open()
-		t := r.acquire(a, "k", r.short+999*time.Microsecond)
+		t := r.acquire(a, "k", r.short+99_999*time.Microsecond)
 		r.passes(b, "k", t.earliest(), r.latest(t))
 	}},
 	{"R1/OnlyOneTakesOverAfterExpiry", func(r *rig) {

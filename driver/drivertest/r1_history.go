@@ -31,7 +31,7 @@ func (r *rig) history(seed uint64) {
 	r.Helper()
 	length := 1200 * time.Millisecond
 	if r.h.Virtual {
-		length = 2 * time.Minute
+		length = 40 * time.Second
 	}
 	end := time.Now().Add(length)
 	odds := faultdriver.Odds{

@@ -19,7 +19,7 @@ var stayTakenCases = []testCase{
 	{"R1/MinHoldBelowTTLChangesNothing", func(r *rig) {
 		a, b := r.open(), r.open()
 		req := r.request("k", r.short)
-		req.MinHold = time.Millisecond
+		req.MinHold = r.short / 2
 		t := r.grant(a, req)
 		r.passes(b, "k", t.earliest(), r.latest(t))
 	}},
@@ -58,8 +58,8 @@ var stayTakenCases = []testCase{
 	}},
 	{"R1/CoolingHasNoHolder", func(r *rig) {
 		a, b := r.open(), r.open()
-		t := r.acquire(a, "k", r.short)
-		if err := a.Release(r.ctx, &driver.ReleaseRequest{Ref: t.ref, KeepFor: r.long}); err != nil {
+		t := r.acquire(a, "k", r.long)
+		if err := a.Release(r.ctx, &driver.ReleaseRequest{Ref: t.ref, KeepFor: r.long / 2}); err != nil {
 			r.Fatalf("Release with KeepFor: %v", err)
 		}
 		sights := []sight{r.refused(b, "k"), r.look(b, "k")}

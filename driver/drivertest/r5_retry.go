@@ -22,7 +22,7 @@ var retryCases = []testCase{
 	}},
 	{"R5/AlreadyMineRearmsTTL", func(r *rig) {
 		a, b := r.open(), r.open()
-		req := r.request("k", r.short)
+		req := r.request("k", 3*r.short)
 		r.waitHalf(r.grant(a, req))
 		t := r.grant(a, req) // or a new term, if this came too late: then it has a full TTL as well
 		r.passes(b, "k", t.earliest(), r.latest(t))
@@ -30,7 +30,7 @@ var retryCases = []testCase{
 	{"R5/AlreadyMineRearmsMinHold", func(r *rig) {
 		a, b := r.open(), r.open()
 		req := r.request("k", r.short)
-		req.MinHold = 2 * r.short
+		req.MinHold = 3 * r.short
 		r.waitHalf(r.grant(a, req))
 		t := r.grant(a, req)
 		r.passes(b, "k", t.earliest(), r.latest(t))

@@ -164,7 +164,7 @@ func (r *rig) watch(d driver.Driver, key string) *watch {
 	if err != nil {
 		r.Fatalf("Watch(%q): %v", key, err)
 	}
-	r.onEnd(stop)
+	r.stops = append(r.stops, stop)
 	return &watch{d, hints, stop}
 }
 

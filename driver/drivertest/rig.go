@@ -26,7 +26,8 @@ type rig struct {
 	store  Store
 	wrap   func(driver.Driver) driver.Driver
 	opened []driver.Driver
-	ends   []func() // what the case has to undo, while the drivers are open
+	good   []driver.Driver // what is below mutants, which may not close it
+	stops  []func()        // of watches
 	traits driver.Traits
 
 	long  time.Duration // a TTL that does not run out during a case
@@ -45,14 +46,22 @@ func (r *rig) do(tc testCase) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	r.ctx = ctx
+	// One by one, for a mutant may panic in any of them.
 	defer func() {
-		for _, end := range r.ends {
-			end()
+		for _, d := range r.good {
+			d.Close()
 		}
+	}()
+	defer func() {
 		for _, d := range r.opened {
 			if err := d.Close(); err != nil && !errors.Is(err, driver.ErrClosed) {
 				r.Errorf("Close: %v", err)
 			}
+		}
+	}()
+	defer func() {
+		for _, stop := range r.stops {
+			stop()
 		}
 	}()
 	r.traits = r.open().Traits()
@@ -64,21 +73,22 @@ func (r *rig) do(tc testCase) {
 	tc.run(r)
 }
 
+const noStore = "the harness cannot open the store"
+
 // open opens the store once more, as another process would.
 func (r *rig) open() driver.Driver {
 	r.Helper()
 	d, err := r.store.Open()
 	if err != nil {
-		r.Fatalf("cannot open the store: %v", err)
+		r.Fatalf("%s: %v", noStore, err)
 	}
 	if r.wrap != nil {
+		r.good = append(r.good, d)
 		d = r.wrap(d)
 	}
 	r.opened = append(r.opened, d)
 	return d
 }
-
-func (r *rig) onEnd(f func()) { r.ends = append(r.ends, f) }
 
 // A term is one that the case holds or has held.
 type term struct {
@@ -245,7 +255,8 @@ func (r *rig) passes(d driver.Driver, key string, earliest, latest time.Time) te
 		if t.sent.After(latest.Add(r.grace())) {
 			r.Fatalf("R1: key %q is still held %v after its term had to end", key, t.sent.Sub(latest))
 		}
-		r.pause()
+		// Look ever more often as the end comes near, so that a millisecond too early is seen where calls are quick.
+		time.Sleep(min(max(time.Until(earliest)/2, 100*time.Microsecond), 5*time.Millisecond))
 	}
 }
 
