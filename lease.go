@@ -163,7 +163,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	if lost == nil {
 		if l.finish(ErrReleased) {
 			defer c.end() // after the store was told, so that Shutdown does not close it before
-			return l.giveBack(ctx)
+			e, err := l.giveBack(ctx)
+			c.emit(e)
+			return err
 		}
 		lost = l.Err() // lost between the two lines above
 	} else if l.finish(lost) {
@@ -171,13 +173,16 @@ func (l *Lease) Release(ctx context.Context) error {
 	}
 	var loss *LostError
 	if errors.As(lost, &loss) && loss.Reason != LossGone {
-		_ = l.giveBack(ctx) // the work is over: its key need not wait for the TTL
+		// The work is over: its key need not wait for the TTL. That it is given back is no second end of the lease.
+		if e, _ := l.giveBack(ctx); e.Kind == Unreleased {
+			c.emit(e)
+		}
 	}
 	return lost
 }
 
-// giveBack tells the store, once now and if need be again in the background.
-func (l *Lease) giveBack(ctx context.Context) error {
+// giveBack tells the store, once now and if need be again in the background. The event says how it went.
+func (l *Lease) giveBack(ctx context.Context) (Event, error) {
 	c, name, key := l.lock.c, l.lock.name, l.lock.key
 	keepUntil := l.began.mono.Add(l.lock.opts.MinHold)
 	_, err := call(context.WithoutCancel(ctx), c, c.timeout, func(ctx context.Context) (struct{}, error) {
@@ -203,8 +208,7 @@ func (l *Lease) giveBack(ctx context.Context) error {
 		err = l.lock.storeError("release", err)
 		e.Kind, e.Err = Unreleased, err
 	}
-	c.emit(e)
-	return err
+	return e, err
 }
 
 // finish ends the lease with err, unless it has ended. It reports whether it did; the caller then owes the client an end.

@@ -48,7 +48,7 @@ const (
 	Renewed EventKind = "renewed"
 	// RenewFailed: a renewal failed and is tried again while trust lasts.
 	RenewFailed EventKind = "renew failed"
-	// Lost: a lease ended before its release.
+	// Lost: a lease ended before its release. A Released does not follow: each Granted has one end.
 	Lost EventKind = "lost"
 	// Released: a lease was given back.
 	Released EventKind = "released"

@@ -148,6 +148,24 @@ func TestR4ReleaseAfterLoss(t *testing.T) {
 	})
 }
 
+// Each lease has one end, so that a gauge of held locks can be kept from events alone.
+func TestOneEnd(t *testing.T) {
+	virtual(t, func(t *testing.T, r *rig) {
+		lossy := r.lock(r.client, holdlock.LockOptions{TTL: time.Second, MaxHold: 2 * time.Second})
+		for range 3 {
+			_ = lossy.Do(t.Context(), func(ctx context.Context, _ *holdlock.Lease) error { <-ctx.Done(); return nil })
+		}
+		for range 4 {
+			_ = lossy.Do(t.Context(), func(context.Context, *holdlock.Lease) error { return nil })
+		}
+		for kind, want := range map[holdlock.EventKind]int{holdlock.Granted: 7, holdlock.Lost: 3, holdlock.Released: 4} {
+			if n := len(r.events.of(kind)); n != want {
+				t.Errorf("%d events %q, want %d", n, kind, want)
+			}
+		}
+	})
+}
+
 // H21: whether the work overlapped is decided by trust when it returned, not by when the release arrives.
 func TestH21ReleaseArrivesLate(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {

@@ -49,7 +49,7 @@ func (v *verdict) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// of runs a test that is expected to fail and returns what it said.
+// verdictOf runs a test that is expected to fail and returns what it said.
 func verdictOf(t *testing.T, test func(tb testing.TB)) string {
 	t.Helper()
 	v := &verdict{TB: t}

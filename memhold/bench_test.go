@@ -46,7 +46,7 @@ func BenchmarkMap(b *testing.B) {
 		for b.Loop() {
 			ref := refs()
 			mu.Lock()
-			records[ref.Key] = &record{term: term{nonce: ref.Nonce}}
+			records[ref.Key] = &record{slot{token: 1}, term{nonce: ref.Nonce}}
 			mu.Unlock()
 			mu.Lock()
 			delete(records, ref.Key)

@@ -90,7 +90,7 @@ func waitMutants() []Mutant {
 						switch {
 						case hints == nil && time.Since(asked) > 300*time.Millisecond:
 							hints, stop, _ = b.Driver.(driver.Waiter).Watch(ctx, key)
-						case hints != nil && len(hints) > 0:
+						case len(hints) > 0:
 							<-hints
 							hint()
 						}

@@ -48,7 +48,7 @@ var waitCases = []testCase{
 		}
 		r.release(t)
 		woken := []int{r.hinted(line)}
-		t = r.acquire(other, "k", r.long)
+		r.acquire(other, "k", r.long)
 		// The others would be woken in the same moment. Hints may be spurious, so one more is no fault, but a herd is.
 		for quiet := time.Now().Add(150 * time.Millisecond); time.Now().Before(quiet); r.pause() {
 			for i, w := range line {

@@ -179,24 +179,28 @@ func TestFalseTraitsAreNoticed(t *testing.T) {
 		wrap  func(driver.Driver) driver.Driver
 	}{
 		{
-			"has tokens and says no", []string{"R3/TokensRiseOverRelease", "R3/RenewRaisesToExactlyTheFloor", "R3/FloorAheadIsKept"},
+			"has tokens and says no",
+			[]string{"R3/TokensRiseOverRelease", "R3/RenewRaisesToExactlyTheFloor", "R3/FloorAheadIsKept"},
 			withTraits(func(t *driver.Traits) { t.Fencing = driver.NoTokens }),
 		},
 		{
-			"has no tokens and does not say so", []string{"R3/TokensRiseOverRelease", "R3/RenewRaisesToExactlyTheFloor"},
+			"has no tokens and does not say so",
+			[]string{"R3/TokensRiseOverRelease", "R3/RenewRaisesToExactlyTheFloor"},
 			func(d driver.Driver) driver.Driver {
 				return withTraits(func(t *driver.Traits) { t.Fencing = driver.WhileDataSurvives })(tokenless(d))
 			},
 		},
 		{
-			"cannot wake and says that it keeps a line", []string{"R6/NoQueueWithoutWaiter"},
+			"cannot wake and says that it keeps a line",
+			[]string{"R6/NoQueueWithoutWaiter"},
 			withTraits(func(t *driver.Traits) { t.FIFO = true })(plain{}).(*changed).over,
 		},
 		{"breaks what nobody can see", []string{"R4/BreakNowFreesAtOnce", "R4/BreakMatchesTheNonce"}, lacksLister},
 		{"no name", []string{"R10/TraitsAreFacts"}, withTraits(func(t *driver.Traits) { t.Name = "" })},
 		{"no location", []string{"R10/TraitsAreFacts"}, withTraits(func(t *driver.Traits) { t.Location = "" })},
 		{
-			"a password in the location", []string{"R10/TraitsAreFacts"},
+			"a password in the location",
+			[]string{"R10/TraitsAreFacts"},
 			withTraits(func(t *driver.Traits) { t.Location = "redis://u:secret@host/0" }),
 		},
 		{"a TTL of nothing", []string{"R10/TraitsAreFacts"}, withTraits(func(t *driver.Traits) { t.MinTTL = time.Millisecond })},

@@ -1,0 +1,74 @@
+# Every target works on all modules of go.work. `make` alone shows the targets.
+
+GO      ?= go
+MODULES := . cmd examples
+LIBRARY := github.com/holdlock/holdlock
+
+# The race detector needs a C compiler on Linux. Without one the tests run all the same, and say so.
+RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
+
+LINT_VERSION := v2.15.0
+GOLANGCI     ?= $(CURDIR)/.bin/golangci-lint-$(LINT_VERSION)/golangci-lint
+
+# $(call each,COMMAND) runs a command in the directory of every module. $$m is the module.
+each = set -e; for m in $(MODULES); do echo "-- module $$m"; (cd $$m && $(1)); done
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z\/]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: ## all tests of all modules, with the race detector; nothing has to be set up
+	$(if $(RACE),,@echo "no C compiler: testing without the race detector")
+	@$(call each,$(GO) test $(RACE) -timeout 15m ./...)
+
+.PHONY: test/unit
+test/unit: ## the quick tests: the root package, the contract, the memory store, the test kit
+	$(GO) test $(RACE) . ./driver ./driver/faultdriver ./memhold ./holdtest ./internal/...
+
+.PHONY: test/faults
+test/faults: ## the long soaks that kill, stop and overload (build tag soak)
+	@$(call each,$(GO) test $(RACE) -timeout 2h -tags soak -run Soak -v ./...)
+
+.PHONY: bench
+bench: ## all benchmarks
+	@$(call each,$(GO) test -run '^$$' -bench . -benchmem ./...)
+
+.PHONY: lint
+lint: $(GOLANGCI) ## golangci-lint on all modules: .golangci.yml
+	@$(call each,$(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...)
+
+$(GOLANGCI):
+	GOBIN=$(dir $@) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+
+.PHONY: build/all
+build/all: ## build and vet all modules, tests included, for Linux, macOS and Windows
+	@set -e; for os in linux darwin windows; do echo "== $$os"; export GOOS=$$os CGO_ENABLED=0; \
+		$(call each,$(GO) build -o /dev/null ./... && $(GO) vet ./...); done
+
+.PHONY: generate
+generate: ## write the generated files anew
+	$(GO) generate ./...
+
+.PHONY: verify
+verify: ## generated files and go.mod files are current
+	$(GO) test -count=1 ./internal/gen/...
+	@$(call each,$(call tidy,-diff))
+	@echo "all current"
+
+.PHONY: tidy
+tidy: ## go mod tidy in all modules
+	@$(call each,$(call tidy,) && if [ $$m != . ]; then cp "$$t/go.sum" go.sum; \
+		$(GO) mod edit -dropreplace $(LIBRARY) "$$t/go.mod"; cp "$$t/go.mod" go.mod; fi)
+
+# The other modules name a release of the library. They are tidied against the library beside them, as go.work builds
+# them, in a copy of go.mod, because go mod tidy does not look at go.work.
+tidy = if [ $$m = . ]; then GOWORK=off $(GO) mod tidy $(1); else \
+	t=$$(mktemp -d); trap 'rm -r "$$t"' EXIT; cp go.mod go.sum "$$t"; \
+	$(GO) mod edit -replace $(LIBRARY)=$(CURDIR) "$$t/go.mod"; \
+	GOWORK=off $(GO) mod tidy -modfile="$$t/go.mod" $(1); fi
+
+.PHONY: changelog
+changelog: ## print the entries of changelog/unreleased as one list
+	@for f in changelog/unreleased/*.md; do [ ! -e "$$f" ] || cat "$$f"; done

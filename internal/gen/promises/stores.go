@@ -1,0 +1,46 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/memhold"
+	"github.com/holdlock/holdlock/sqlitehold"
+)
+
+// A store is one row of the table: a store, or one way to set it up, as a user would call it.
+type store struct {
+	name   string
+	traits driver.Traits
+}
+
+// open opens every store, which is how its traits are learned. A new store is added here.
+func open() (stores []store, err error) {
+	dir, err := os.MkdirTemp("", "holdlock-promises")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	for _, s := range []struct {
+		name string
+		open func() (driver.Driver, error)
+	}{
+		{"`memhold`", func() (driver.Driver, error) { return memhold.NewDriver(nil), nil }},
+		{"`sqlitehold`", func() (driver.Driver, error) { return sqlitehold.NewDriver(filepath.Join(dir, "a.db"), nil) }},
+		{"`sqlitehold`, `Durable`", func() (driver.Driver, error) {
+			return sqlitehold.NewDriver(filepath.Join(dir, "b.db"), &sqlitehold.Options{Durable: true})
+		}},
+	} {
+		drv, err := s.open()
+		if err != nil {
+			return nil, err
+		}
+		stores = append(stores, store{s.name, drv.Traits()})
+		if err := drv.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return stores, nil
+}
