@@ -80,10 +80,3 @@ func BenchmarkBarePair(b *testing.B) {
 		})
 	}
 }
-
-func acquire(key string, ttl time.Duration) *driver.AcquireRequest {
-	return &driver.AcquireRequest{
-		Ref: driver.Ref{Key: key, Nonce: "0123456789abcdef0123456789abcdef"},
-		TTL: ttl, Holder: driver.Holder{Host: "worker", PID: 4711, Purpose: "calls the payments API"},
-	}
-}

@@ -93,16 +93,23 @@ func (g *gate) enter(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	select {
-	case <-g.closed:
+	if g.isShut() {
 		g.leave()
 		return driver.ErrClosed
-	default:
-		return nil
 	}
+	return nil
 }
 
 func (g *gate) leave() { <-g.slot }
+
+func (g *gate) isShut() bool {
+	select {
+	case <-g.closed:
+		return true
+	default:
+		return false
+	}
+}
 
 // shut makes all further calls fail with ErrClosed, and returns when the last one is out.
 func (g *gate) shut() {
@@ -140,5 +147,5 @@ func (g *gate) unapplied(verb, key, why string, err error) error {
 	if why != "" {
 		why += ": "
 	}
-	return fmt.Errorf("sqlitehold: %s %q in %s: %s%w (%w)", verb, key, g.path, why, err, driver.ErrNotApplied)
+	return fmt.Errorf("sqlitehold: %s in %s: %s%w (%w)", called(verb, key), g.path, why, err, driver.ErrNotApplied)
 }

@@ -18,6 +18,7 @@
 // # What it leaves
 //
 // Beside the file stand its write-ahead log and its index, NAME-wal and NAME-shm; the three belong together. The log is
-// kept between runs, at about 2 MB. A key's token is kept for a day after its last use. The layout is in schema.go, and
+// kept between runs, at about 2 MB; it grows beyond that only while a process is stopped in the middle of reading or of
+// copying the log back. A key's token is kept for a day after its last use. The layout is in schema.go, and
 // the statements are in statements.go.
 package sqlitehold

@@ -9,14 +9,24 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// A refusal is an answer about the key, as opposed to a failure of the store.
+// A refusal is an answer about the key, or about the file, as opposed to a failure of the store.
 type refusal struct {
 	verb, key string
 	err       error
 }
 
-func (r *refusal) Error() string { return fmt.Sprintf("sqlitehold: %s %q: %v", r.verb, r.key, r.err) }
+func (r *refusal) Error() string {
+	return fmt.Sprintf("sqlitehold: %s: %v", called(r.verb, r.key), r.err)
+}
 func (r *refusal) Unwrap() error { return r.err }
+
+// called names a call in an error.
+func called(verb, key string) string {
+	if key == "" {
+		return verb
+	}
+	return fmt.Sprintf("%s %q", verb, key)
+}
 
 // explain words the failure of a call. Answers about the key pass as they are.
 func (g *gate) explain(verb, key string, err error) error {
@@ -26,7 +36,7 @@ func (g *gate) explain(verb, key string, err error) error {
 		return err
 	}
 	advice, untouched := diagnose(err)
-	err = fmt.Errorf("sqlitehold: %s %q in %s: %s%w", verb, key, g.path, advice, err)
+	err = fmt.Errorf("sqlitehold: %s in %s: %s%w", called(verb, key), g.path, advice, err)
 	if untouched && !errors.Is(err, driver.ErrNotApplied) {
 		err = fmt.Errorf("%w (%w)", err, driver.ErrNotApplied)
 	}
@@ -42,10 +52,9 @@ func diagnose(err error) (advice string, untouched bool) {
 	case sqlite3.SQLITE_FULL:
 		return "the disk is full, or a quota is used up: ", true
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH:
-		return "the file cannot be written by this process; check its owner and mode: ", true
+		return "this process may not write the file, or make NAME-wal and NAME-shm beside it; check owners and modes: ", true
 	case sqlite3.SQLITE_CANTOPEN:
-		return "the file, or the NAME-wal and NAME-shm beside it, cannot be opened; " +
-			"the user of this process must be able to write the file and its directory: ", true
+		return "the file, or NAME-wal or NAME-shm beside it, cannot be opened for writing; check owners and modes: ", true
 	case sqlite3.SQLITE_NOTADB:
 		return "the file is not a database; name another one, or move it away if it was one: ", true
 	case sqlite3.SQLITE_CORRUPT:

@@ -102,7 +102,7 @@ func createFile(path string, durable bool, e *env) (real string, missing bool, e
 	// locks that the process has on it, and another driver of this process may have some by then.
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*.new") // mode 0600
 	if err != nil {
-		return "", false, fmt.Errorf("sqlitehold: %w", err)
+		return "", false, fmt.Errorf("sqlitehold: cannot make %s: %w", path, err)
 	}
 	defer os.Remove(tmp.Name())
 	if err := tmp.Close(); err != nil {

@@ -1,6 +1,7 @@
 package sqlitehold
 
 import (
+	"context"
 	"net"
 
 	"golang.org/x/sys/unix"
@@ -11,16 +12,18 @@ import (
 type inbox struct {
 	conn    *net.UnixConn
 	address string
+	cancel  context.CancelFunc // ends a delivery that is under way
 	done    chan struct{}
 }
 
 // listen opens an inbox and calls deliver for each key that arrives, one at a time, on a goroutine that close ends.
-func listen(address string, deliver func(key string)) (*inbox, error) {
+func listen(address string, deliver func(ctx context.Context, key string)) (*inbox, error) {
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: address, Net: "unixgram"})
 	if err != nil {
 		return nil, err
 	}
-	in := &inbox{conn, address, make(chan struct{})}
+	ctx, cancel := context.WithCancel(context.Background())
+	in := &inbox{conn, address, cancel, make(chan struct{})}
 	go func() {
 		defer close(in.done)
 		buf := make([]byte, 2048) // keys are shorter
@@ -29,7 +32,7 @@ func listen(address string, deliver func(key string)) (*inbox, error) {
 			if err != nil {
 				return
 			}
-			deliver(string(buf[:n]))
+			deliver(ctx, string(buf[:n]))
 		}
 	}()
 	return in, nil
@@ -53,6 +56,7 @@ func (in *inbox) close() (keys []string) {
 		})
 	}
 	in.conn.Close()
+	in.cancel()
 	<-in.done
 	return keys
 }

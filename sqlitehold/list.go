@@ -62,6 +62,9 @@ func (d *Driver) look(ctx context.Context, verb, key string, f func(*sql.Conn) e
 		}
 		c, err := db.Conn(ctx)
 		if err != nil {
+			if d.gate.isShut() {
+				return driver.ErrClosed
+			}
 			return err
 		}
 		defer c.Close()

@@ -75,18 +75,20 @@ func (w *writer) identity() (id identity, err error) {
 
 // check says why a file is not one of ours.
 func (id identity) check(path string) error {
+	var err error
 	switch {
 	case id.application == applicationID && id.version == schemaVersion:
 		return nil
 	case id.application == applicationID && id.version > schemaVersion:
-		return fmt.Errorf("sqlitehold: %s was made by a newer release (layout %d, this one knows %d); upgrade this program",
+		err = fmt.Errorf("%s was made by a newer release (layout %d, this one knows %d); upgrade this program",
 			path, id.version, schemaVersion)
 	case id.application == applicationID:
-		return fmt.Errorf("sqlitehold: %s has layout %d, which no release has made; move it away", path, id.version)
+		err = fmt.Errorf("%s has layout %d, which no release has made; move it away", path, id.version)
 	default:
-		return fmt.Errorf("sqlitehold: %s is the database of another application (application_id %d, %d tables and indexes); "+
+		err = fmt.Errorf("%s is the database of another application (application_id %d, %d tables and indexes); "+
 			"name a file of its own for the locks", path, id.application, id.objects)
 	}
+	return &refusal{"open", "", err}
 }
 
 // setUp makes an empty file ours and leaves one that is ours as it is. It writes nothing to any other file. Many
@@ -126,8 +128,8 @@ func (w *writer) setUp(path string) error {
 		return err
 	}
 	if mode != "wal" {
-		return fmt.Errorf("sqlitehold: %s: SQLite cannot keep a write-ahead log here (journal mode is %q); "+
-			"put the file on another file system", path, mode)
+		return &refusal{"open", "", fmt.Errorf("no write-ahead log can be kept beside %s (the journal mode is %q); "+
+			"put the file on another file system", path, mode)}
 	}
 	return nil
 }

@@ -49,16 +49,19 @@ func (d *Driver) Watch(ctx context.Context, key string) (hints <-chan struct{}, 
 	if err != nil {
 		return nil, nil, err
 	}
+	var seq int64
 	err = d.call(ctx, "watch", key, func(w *writer) error {
-		_, err := w.row(watchStatement, []any{d.namespace, key, d.net, v.row.address, d.boot, int64(d.now())}, &v.row.seq)
+		_, err := w.row(watchStatement, []any{d.namespace, key, d.net, v.row.address, d.boot, int64(d.now())}, &seq)
 		return err
 	})
-	stop = func() { v.stop.Do(func() { d.leave(v) }) }
 	if err != nil {
-		stop()
+		d.leave(v) // if there is a row all the same, whoever finds it sees that nobody stands behind it
 		return nil, nil, err
 	}
-	return v.hints, stop, nil
+	d.watches.mu.Lock()
+	v.row.seq = seq
+	d.watches.mu.Unlock()
+	return v.hints, func() { v.stop.Do(func() { d.leave(v) }) }, nil
 }
 
 // join puts a watch in the line of this process, before it is in that of the file, so that no hint finds nobody.
@@ -102,13 +105,17 @@ func (d *Driver) leave(v *watch) {
 			last, ws.inbox = ws.inbox, nil
 		}
 	}
-	rows := append(ws.left, v.row)
-	ws.left = nil
+	var rows []waiter
+	if v.row.seq != 0 {
+		rows, ws.left = append(ws.left, v.row), nil
+	}
 	ws.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
 	defer cancel()
-	d.removeWaiters(ctx, v.key, rows)
+	if len(rows) > 0 {
+		d.removeWaiters(ctx, v.key, rows)
+	}
 	if len(v.hints) > 0 {
 		d.passOn(ctx, v.key)
 	}
@@ -132,18 +139,18 @@ func (d *Driver) removeWaiters(ctx context.Context, key string, rows []waiter) {
 func (d *Driver) closeWatches() {
 	ws := &d.watches
 	ws.mu.Lock()
-	in, line, rows := ws.inbox, ws.line, ws.left
-	ws.closed, ws.inbox, ws.line, ws.left = true, nil, nil, nil
-	ws.mu.Unlock()
-
+	in, rows := ws.inbox, ws.left
 	var unread []string
-	for key, vs := range line {
+	for key, vs := range ws.line {
 		for _, v := range vs {
 			if rows = append(rows, v.row); len(v.hints) > 0 {
 				unread = append(unread, key)
 			}
 		}
 	}
+	ws.closed, ws.inbox, ws.line, ws.left = true, nil, nil, nil
+	ws.mu.Unlock()
+
 	ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
 	defer cancel()
 	if len(rows) > 0 {
@@ -158,7 +165,7 @@ func (d *Driver) closeWatches() {
 }
 
 // deliver hands a hint to the first watch of the key that has read its last one. It runs on the reader of the inbox.
-func (d *Driver) deliver(key string) {
+func (d *Driver) deliver(ctx context.Context, key string) {
 	ws := &d.watches
 	ws.mu.Lock()
 	line := ws.line[key]
@@ -174,7 +181,7 @@ func (d *Driver) deliver(key string) {
 	if len(line) > 0 {
 		return // they have all been told already
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
+	ctx, cancel := context.WithTimeout(ctx, stopBudget)
 	defer cancel()
 	d.passOn(ctx, key)
 }

@@ -12,8 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -73,12 +75,13 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	ctx, err := parser.Parse(args)
+	ctx, err := parse(parser, args)
 	if helped {
 		return exitOK
 	}
 	if err != nil {
-		return c.fail(usage(err.Error()))
+		c.JSON = c.JSON || slices.Contains(args, "--json") // the parser may not have got that far
+		return c.fail(usage(hideURLs(err.Error(), args)))
 	}
 	if c.separated && ctx.Command() != "run <lock>" {
 		return c.fail(usage("only run takes a command after --"))
@@ -90,6 +93,41 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return c.fail(err)
 	}
 	return exitOK
+}
+
+// parse reads the command line. What is not UTF-8 is refused here: the parser would change it in silence, and so make one
+// lock of two names.
+func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
+	for _, a := range args {
+		if !utf8.ValidString(a) {
+			return nil, fmt.Errorf("argument %q is not valid UTF-8", a)
+		}
+	}
+	for _, name := range []string{"HOLDLOCK_STORE", "HOLDLOCK_NAMESPACE"} {
+		if !utf8.ValidString(os.Getenv(name)) {
+			return nil, fmt.Errorf("$%s is not valid UTF-8", name)
+		}
+	}
+	return parser.Parse(args)
+}
+
+// hideURLs takes out of a message what it repeats of the arguments, wherever that may be a URL with a password.
+func hideURLs(text string, args []string) string {
+	const instead = "(not shown: it may hold a password)"
+	for _, a := range args {
+		if !strings.Contains(a, "://") && !strings.Contains(a, "@") {
+			continue
+		}
+		_, value, _ := strings.Cut(a, "=")
+		for _, part := range []string{a, value} {
+			if part != "" {
+				quoted := strconv.Quote(part)
+				text = strings.ReplaceAll(text, quoted[1:len(quoted)-1], instead)
+				text = strings.ReplaceAll(text, part, instead)
+			}
+		}
+	}
+	return text
 }
 
 // exitError is an error with an exit code. A silent one has been told already, or must not be.

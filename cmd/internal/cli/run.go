@@ -265,7 +265,7 @@ func (s *session) work(lease *holdlock.Lease) (guard.Result, error) {
 		case <-s.renewed:
 			g.SetDeadline(deadline(lease))
 		case sig := <-s.signals:
-			if _, err := g.Forward(sig); err != nil {
+			if _, err := g.Forward(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 				s.g.say("signal", fmt.Sprintf("signal %s could not be passed on: %v", sig, err), nil)
 			}
 		case <-maxHold:

@@ -16,7 +16,7 @@ import (
 // releases; fields are for --json.
 func (g *globals) say(kind, text string, fields map[string]any) {
 	if !g.JSON {
-		fmt.Fprintf(g.stderr, "holdlock: %s\n", strings.ReplaceAll(text, "\n", "; "))
+		fmt.Fprintf(g.stderr, "holdlock: %s\n", plain(text))
 		return
 	}
 	out := map[string]any{"event": kind, "message": text}
@@ -28,6 +28,24 @@ func (g *globals) say(kind, text string, fields map[string]any) {
 		b = []byte(`{"event":"internal"}`) // cannot happen: the fields are plain values
 	}
 	fmt.Fprintf(g.stderr, "%s\n", b)
+}
+
+// plain makes one line of a text and escapes what a terminal would act upon: names, labels, paths and reasons in it come
+// from others.
+func plain(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r == '\n':
+			b.WriteString("; ")
+		case unicode.IsPrint(r):
+			b.WriteRune(r)
+		default:
+			q := strconv.QuoteRune(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+	}
+	return b.String()
 }
 
 // heldFields are the fields of an error that says who has the lock.

@@ -19,17 +19,27 @@ func openStore(url, namespace string) (driver.Driver, error) {
 			return nil, fmt.Errorf("no --store is given and there is no default: %w", err)
 		}
 		return openSQLite(path, namespace)
-	case !ok:
+	case !ok || !isScheme(scheme):
 		return nil, usage("--store is not a URL; known: sqlite:PATH")
 	case scheme == "sqlite" && rest == "":
 		return nil, usage("--store sqlite: names no file; write sqlite:PATH")
+	case scheme == "sqlite" && strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"):
+		return nil, usage("--store sqlite: has a host; write sqlite:PATH, or sqlite:///PATH for an absolute one")
 	case scheme == "sqlite":
 		return openSQLite(rest, namespace)
 	}
 	return nil, usage(fmt.Sprintf("--store has the unknown scheme %q; known: sqlite:PATH", scheme))
 }
 
+// isScheme tells a scheme from a user, a password or a host that stands first in what is not a URL.
+func isScheme(s string) bool {
+	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789+-.") == ""
+}
+
 func openSQLite(path, namespace string) (driver.Driver, error) {
+	if len(namespace) > 255 || strings.ContainsRune(namespace, 0) {
+		return nil, usage(fmt.Sprintf("--namespace %.60q is not allowed: at most 255 bytes without NUL", namespace))
+	}
 	d, err := sqlitehold.NewDriver(path, &sqlitehold.Options{Namespace: namespace})
 	if err != nil {
 		return nil, err // not d: a nil *Driver is not a nil Driver

@@ -57,8 +57,13 @@ type mini struct {
 // killed. edit may change the command that starts it.
 func startMini(t *testing.T, role string, p part, edit func(*exec.Cmd)) *mini {
 	t.Helper()
-	dir := t.TempDir()
-	p.Log, p.Result = filepath.Join(dir, "log"), filepath.Join(dir, "result")
+	if p.Log == "" {
+		dir := t.TempDir()
+		p.Log, p.Result, p.Control = filepath.Join(dir, "log"), filepath.Join(dir, "result"), filepath.Join(dir, "control")
+	}
+	if err := syscall.Mkfifo(p.Control, 0o666); err != nil {
+		t.Fatal(err)
+	}
 	b, err := json.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
@@ -104,6 +109,20 @@ func (m *mini) number(word string) int {
 		return n != 0
 	})
 	return n
+}
+
+// tell sends a line to the Control of the mini holdlock.
+func (m *mini) tell(line string) {
+	m.t.Helper()
+	appendLine(m.Control, line)
+}
+
+// rest stops the renewals and returns the deadline that stays.
+func (m *mini) rest() time.Duration {
+	m.t.Helper()
+	m.tell("rest")
+	m.logged("rests")
+	return time.Duration(m.number("deadline"))
 }
 
 // logged waits for a line in the log.
@@ -206,6 +225,21 @@ func latest(file string) time.Duration {
 		last = max(last, at)
 	}
 	return last
+}
+
+// startShort starts c with a deadline that is moved until the command writes stamps, and returns the one that stays. So the
+// test depends neither on a fast start nor on a slow one.
+func startShort(t *testing.T, c Config, stampFile string, ttl time.Duration) (*Guard, time.Duration) {
+	t.Helper()
+	deadline := bootclock.Now() + ttl
+	c.Deadline = deadline
+	g := start(t, c)
+	eventually(t, "the command works", func() bool {
+		deadline = bootclock.Now() + ttl
+		g.SetDeadline(deadline)
+		return len(stamps(stampFile)) > 0
+	})
+	return g, deadline
 }
 
 // run runs argv in this process and returns how it ended.

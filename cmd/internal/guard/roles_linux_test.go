@@ -66,7 +66,7 @@ type part struct {
 	Result  string // the Result, as JSON, in the end
 	Repeat  int    // runs one after the other, instead of 1; stops at the first that does not exit with code 5
 	NoReap  bool   // do not reap foreign children
-	Control string // a named pipe with commands: end, killall, renew DURATION
+	Control string // a named pipe with commands: end, killall, rest (no more renewals), or a DURATION (one renewal)
 }
 
 // playHoldlock is `holdlock run` without a store.
@@ -132,6 +132,9 @@ func (p *part) run(sigs <-chan os.Signal) Result {
 				g.End()
 			case line == "killall":
 				g.KillAll()
+			case line == "rest":
+				renew = nil
+				p.log("rests")
 			default:
 				ttl, _ := time.ParseDuration(line)
 				extend(ttl)

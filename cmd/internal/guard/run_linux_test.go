@@ -136,9 +136,8 @@ func TestDescriptors(t *testing.T) {
 		return strings.Join(list, " ")
 	}
 	command := m.number("started")
-	if got := fds(command); got != "0 1 2" {
-		t.Errorf("the command has descriptors %s", got)
-	}
+	// The dynamic loader has one more for a moment.
+	eventually(t, "the command has descriptors 0 1 2", func() bool { return fds(command) == "0 1 2" })
 	if got := fds(m.cmd.Process.Pid); strings.Count(got, " ") < 7 {
 		t.Errorf("the test is no good: holdlock has descriptors %s only", got)
 	}
@@ -162,12 +161,11 @@ func TestDeadline(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "stamps")
 			var ending []Reason
-			deadline := bootclock.Now() + 1500*time.Millisecond
-			r := run(t, Config{
-				Argv:     append([]string{testExe(t), "role:stamp", file}, tt.opts...),
-				Deadline: deadline, Grace: 500 * time.Millisecond,
+			g, deadline := startShort(t, Config{
+				Argv: append([]string{testExe(t), "role:stamp", file}, tt.opts...), Grace: 500 * time.Millisecond,
 				OnEnding: func(r Reason) { ending = append(ending, r) },
-			})
+			}, file, 2*time.Second)
+			r := finish(t, g)
 			if r.Ended != Deadline || r.Status.Signal != tt.signal || r.Killed != tt.killed || len(r.Unkillable) > 0 {
 				t.Errorf("result %+v", r)
 			}
@@ -177,9 +175,6 @@ func TestDeadline(t *testing.T) {
 			if over := latest(file) - deadline; over > margin {
 				t.Errorf("worked on for %v after the deadline", over)
 			}
-			if len(stamps(file)) == 0 {
-				t.Error("the test is no good: it never worked")
-			}
 		})
 	}
 }
@@ -188,7 +183,7 @@ func TestDeadline(t *testing.T) {
 func TestRenewal(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stamps")
-	const ttl = 1500 * time.Millisecond
+	const ttl = 2 * time.Second
 	first := bootclock.Now() + ttl
 	g := start(t, Config{Argv: []string{testExe(t), "role:stamp", file}, Deadline: first, Grace: 500 * time.Millisecond})
 	var last time.Duration
@@ -211,13 +206,12 @@ func TestRenewal(t *testing.T) {
 func TestRenewalAfterTERM(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	deadline := bootclock.Now() + 1500*time.Millisecond
+	file := filepath.Join(dir, "stamps")
 	ending := make(chan struct{})
-	g := start(t, Config{
-		Argv:     []string{testExe(t), "role:stamp", filepath.Join(dir, "stamps"), "stubborn"},
-		Deadline: deadline, Grace: time.Second,
+	g, _ := startShort(t, Config{
+		Argv: []string{testExe(t), "role:stamp", file, "stubborn"}, Grace: time.Second,
 		OnEnding: func(Reason) { close(ending) },
-	})
+	}, file, 3*time.Second)
 	<-ending
 	g.SetDeadline(bootclock.Now() + long)
 	if r := finish(t, g); r.Ended != Deadline || r.Status.Signal != syscall.SIGKILL {

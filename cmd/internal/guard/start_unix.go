@@ -35,6 +35,7 @@ type Guard struct {
 	deadline time.Duration // the latest
 	killBy   time.Duration // an earlier limit, from End or KillAll; 0 if there is none
 	pid      int           // of the command
+	orphan   Status        // of the command, if it became our child
 
 	result Result // of supervise until done is closed, then constant
 }

@@ -77,10 +77,21 @@ func (g *Guard) waitGuard() {
 	}
 	// One loop waits for the guard and for whatever else lands here, so nothing can take the guard's status away.
 	for {
-		pid, err := unix.Wait4(-1, nil, 0, nil)
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(-1, &ws, 0, nil)
 		if pid == g.proc.Pid || err != nil && !errors.Is(err, unix.EINTR) {
 			return
 		}
+		g.noteOrphan(pid, ws)
+	}
+}
+
+// noteOrphan keeps the status of the command if that has become our child because the guard died.
+func (g *Guard) noteOrphan(pid int, ws unix.WaitStatus) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if pid > 0 && pid == g.pid {
+		g.orphan = statusOf(ws)
 	}
 }
 
@@ -172,12 +183,18 @@ func (s *supervision) adopt() {
 		r.Killed += len(hit)
 		childless := s.reap()
 		if childless || s.own.alive() == 0 {
-			return
+			break
 		}
 		if bootclock.Now() >= until {
 			r.Unkillable = s.own.survivors()
-			return
+			break
 		}
+	}
+	s.reap()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.orphan.Known && !r.Status.Known {
+		r.Status = s.orphan
 	}
 }
 
@@ -195,8 +212,8 @@ func (s *supervision) reap() (childless bool) {
 			return errors.Is(err, unix.ECHILD)
 		case pid == 0:
 			return false
-		case pid == s.result.PID && !s.result.Status.Known:
-			s.result.Status = statusOf(ws)
+		default:
+			s.noteOrphan(pid, ws)
 		}
 	}
 }

@@ -185,7 +185,7 @@ func shrugOff() error {
 		switch n {
 		case syscall.SIGKILL, syscall.SIGSTOP, // cannot be caught
 			syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPROF, // do no harm, and Go uses them
-			32, 33: // the C library's
+			32, 33, 34: // of C libraries; Go leaves them alone
 			continue
 		}
 		if !ignored[n] {

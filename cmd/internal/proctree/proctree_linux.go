@@ -64,27 +64,23 @@ func Descendants(root Process, skip SkipFunc) ([]Process, error) {
 	return list, err
 }
 
-// Signal sends sig to every process below root once, parents before their children, and returns how many got it. It makes
-// one walk: a process that is born meanwhile may be missed. The error joins the reasons why some could not be signalled.
+// Signal sends sig to every process below root once, parents before their children, and returns how many got it. A process
+// that is born meanwhile may be missed. The error joins the reasons why some could not be signalled.
 func Signal(root Process, sig syscall.Signal, skip SkipFunc) (int, error) {
+	// All are found before the first is signalled: one that dies at once leaves its children to the root, and a walk that has
+	// been there would not see them.
+	list, err := Descendants(root, skip)
 	n := 0
-	var errs []error
-	err := walk(root, func(p Process, dir int) bool {
-		if skip != nil && skip(p) {
-			return false
-		}
-		if p.Zombie {
-			return true
-		}
-		switch err := send(p.PID, dir, sig); {
+	errs := []error{err}
+	for _, p := range list {
+		switch err := deliver(p, sig); {
 		case err == nil:
 			n++
 		case !errors.Is(err, os.ErrProcessDone):
 			errs = append(errs, fmt.Errorf("process %v: %w", p, err))
 		}
-		return true
-	})
-	return n, errors.Join(append(errs, err)...)
+	}
+	return n, errors.Join(errs...)
 }
 
 // Kill sends SIGKILL to every process below root, as the package comment describes. Whoever is not in the result was
@@ -127,8 +123,10 @@ func Kill(root Process, skip SkipFunc) (Sweep, error) {
 	return s, nil
 }
 
-// kill sends SIGKILL to the process that p was, not to one that has taken over its number.
-func kill(p Process) error {
+func kill(p Process) error { return deliver(p, unix.SIGKILL) }
+
+// deliver sends sig to the process that p was, not to one that has taken over its number.
+func deliver(p Process, sig syscall.Signal) error {
 	now, dir, err := open(p.PID)
 	if err != nil {
 		return err
@@ -137,7 +135,7 @@ func kill(p Process) error {
 	if !now.Is(p) || now.Zombie {
 		return os.ErrProcessDone
 	}
-	return send(p.PID, dir, unix.SIGKILL)
+	return send(p.PID, dir, sig)
 }
 
 // walk visits the processes below root, level by level. A process is visited before its children are listed, so that a

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdlock/holdlock"
+)
+
+func TestPlain(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"":                                  "",
+		"plain text, with ümlaut and 🔒":     "plain text, with ümlaut and 🔒",
+		"two\nlines":                        "two; lines",
+		"\x1b[31mred\x07":                   `\x1b[31mred\a`,
+		"tab\tand\rreturn":                  `tab\tand\rreturn`,
+		"\u009b2J \u202e":                   `\u009b2J \u202e`,
+		"not\xffUTF-8":                      "not\ufffdUTF-8",
+		`quotes "stay" and \ backslash too`: `quotes "stay" and \ backslash too`,
+	} {
+		if got := plain(in); got != want {
+			t.Errorf("plain(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestLockName(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, key, want string }{
+		{"job", "", "job"}, {"job", "a/b", "job/a/b"}, {"job", "a b", "job/a b"}, {"job", "🔒", "job/🔒"},
+		{"job", "a\nb", `"job/a\nb"`}, {"job", "\x1b[2J", `"job/\x1b[2J"`}, {`a"b`, "", `"a\"b"`},
+	} {
+		if got := lockName(c.name, c.key); got != c.want {
+			t.Errorf("lockName(%q, %q) = %s, want %s", c.name, c.key, got, c.want)
+		}
+	}
+}
+
+func TestSpan(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]time.Duration{"0": 0, "30s": 30 * time.Second, "1h30m": 90 * time.Minute, "forever": holdlock.Forever} {
+		var s span
+		if err := s.UnmarshalText([]byte(in)); err != nil || time.Duration(s) != want {
+			t.Errorf("%q is %v, %v", in, time.Duration(s), err)
+		}
+	}
+	for _, in := range []string{"", "5", "soon", "Forever", "1d"} {
+		var s span
+		if err := s.UnmarshalText([]byte(in)); err == nil || !strings.Contains(err.Error(), "forever") {
+			t.Errorf("%q: %v", in, err)
+		}
+	}
+}
+
+func TestHideURLs(t *testing.T) {
+	t.Parallel()
+	const hidden = "(not shown: it may hold a password)"
+	for _, c := range []struct {
+		text string
+		args []string
+		want string
+	}{
+		{"unexpected argument redis://u:pw@h", []string{"ls", "redis://u:pw@h"}, "unexpected argument " + hidden},
+		{`expected duration but got "redis://u:\npw@h"`, []string{"--ttl", "redis://u:\npw@h"}, `expected duration but got "` + hidden + `"`},
+		{"bad value u:pw@h", []string{"--ttl=u:pw@h"}, "bad value " + hidden},
+		{"unknown flag --stor", []string{"--stor=redis://u:pw@h"}, "unknown flag --stor"},
+		{"unexpected argument job", []string{"job", "x@y"}, "unexpected argument job"},
+	} {
+		if got := hideURLs(c.text, c.args); got != c.want {
+			t.Errorf("hideURLs(%q, %q) = %q, want %q", c.text, c.args, got, c.want)
+		}
+	}
+}
+
+func TestOpenStoreNamesNoSecret(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{"pw", "pw@host:1", "://pw", "redis://u:pw@h", "sqlite://u:pw@h/x", "SQLITE:pw", "a b:pw", ":pw"} {
+		d, err := openStore(url, "")
+		var e *exitError
+		if d != nil || !errors.As(err, &e) || e.code != exitUsage || strings.Contains(err.Error(), "pw") {
+			t.Errorf("openStore(%q): %v", url, err)
+		}
+	}
+}
+
+// TestClassify gives every error of the library its row of the table of exit codes.
+func TestClassify(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		code int
+		kind string
+	}{
+		{holdlock.ErrInvalid, 64, "usage"}, {usage("x"), 64, "usage"},
+		{holdlock.ErrHeld, 75, "held"}, {holdlock.ErrStaleToken, 75, "stale"},
+		{holdlock.ErrLost, 70, "lost"}, {holdlock.ErrShort, 70, "lost"}, {lostError{"x"}, 70, "lost"},
+		{holdlock.ErrUnreachable, 69, "store"}, {holdlock.ErrUnknown, 69, "store"}, {holdlock.ErrUnsupported, 69, "store"}, {errors.New("x"), 69, "store"},
+		{&exitError{code: 7, kind: "exit", err: holdlock.ErrLost}, 7, "exit"},
+	} {
+		for _, err := range []error{c.err, fmt.Errorf("wrapped: %w", c.err), errors.Join(errors.New("first"), c.err)} {
+			if code, kind := classify(err); code != c.code || kind != c.kind {
+				t.Errorf("%v: %d %s, want %d %s", err, code, kind, c.code, c.kind)
+			}
+		}
+	}
+}
+
+// TestUsageTouchesNothing runs the command line in this process, where no store is named that could be opened.
+func TestUsageTouchesNothing(t *testing.T) {
+	for _, args := range [][]string{
+		{"run", "job"}, {"run", "job", "--"}, {"run", "a\xff", "--", "true"}, {"ls", "--store", "sqlite:\xff"}, {"check"}, {"ls", "--", "true"},
+	} {
+		var out, errs bytes.Buffer
+		if code := Main(args, &out, &errs); code != exitUsage || out.Len() != 0 || !strings.HasPrefix(errs.String(), "holdlock: ") {
+			t.Errorf("%q: %d, %q, %q", args, code, out.String(), errs.String())
+		}
+		errs.Reset()
+		if code := Main(append([]string{args[0], "--json"}, args[1:]...), &out, &errs); code != exitUsage || !json.Valid(errs.Bytes()) {
+			t.Errorf("%q with --json: %d, %q", args, code, errs.String())
+		}
+	}
+}
