@@ -90,9 +90,9 @@ func (d *Driver) open(mode string) (err error) {
 		switch {
 		case err == nil:
 		case noLog == nil:
-			w.closeKeepingLog(d.path, d.durable)
+			_ = w.closeKeepingLog(d.path, d.durable)
 		default:
-			w.close()
+			_ = w.close()
 		}
 	}()
 	if err := w.setUp(d.path); err != nil {

@@ -358,7 +358,7 @@ func TestFileSystems(t *testing.T) {
 // A file that is not there yet may be opened by many at once: one makes it ready, and none sees it half ready.
 func TestRaceToOpen(t *testing.T) {
 	t.Parallel()
-	for range 40 {
+	for range 12 {
 		path := tempFile(t)
 		const n = 8
 		var all sync.WaitGroup

@@ -9,19 +9,6 @@ import (
 	"unicode/utf8"
 )
 
-// Options are for opening a store; nil means all defaults.
-type Options struct {
-	// Namespace separates applications that share a file: keys of different namespaces have nothing to do with each other.
-	// At most 255 bytes of UTF-8. Defaults to the empty namespace, which is one like any other.
-	Namespace string
-
-	// Durable has every step synced to disk before it is answered, which costs milliseconds a step instead of microseconds.
-	// Then tokens rise over a power failure even if the clock is wrong afterwards (Traits.Fencing is Durable), and a file
-	// system in memory is refused. Without it a power failure can take back the last steps, which frees no key that
-	// anybody still holds, because the holders are gone as well.
-	Durable bool
-}
-
 func (o *Options) check() error {
 	switch ns := o.Namespace; {
 	case len(ns) > 255:

@@ -95,32 +95,15 @@ func (id identity) check(path string) error {
 // processes may do this at once; it is to be called again while the file is locked.
 func (w *writer) setUp(path string) error {
 	id, err := w.identify()
-	if err != nil {
-		return err
-	}
-	if id == (identity{}) {
-		// In the first transaction the journal is not yet a log, so that the file says whose it is from its first page on.
-		err = w.transaction("BEGIN IMMEDIATE", func() error {
-			if id, err = w.identity(); err != nil || id != (identity{}) {
-				return err // another process was faster
-			}
-			for _, q := range []string{
-				createTerm, createWaiter, createWaiterKey,
-				fmt.Sprintf("PRAGMA application_id = %d", applicationID),
-				fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
-			} {
-				if _, err := w.once(q); err != nil {
-					return err
-				}
-			}
-			id = identity{application: applicationID, version: schemaVersion}
-			return nil
-		})
-		if err != nil {
-			return err
+	if err == nil && id == (identity{}) {
+		if err = w.initialise(); err == nil {
+			id, err = w.identify()
 		}
 	}
-	if err := id.check(path); err != nil {
+	if err == nil {
+		err = id.check(path)
+	}
+	if err != nil {
 		return err
 	}
 	var mode string
@@ -132,4 +115,24 @@ func (w *writer) setUp(path string) error {
 			"put the file on another file system", path, mode)}
 	}
 	return nil
+}
+
+// initialise makes an empty file ours, unless another process was faster. The journal is not yet a log then, so that the
+// file itself says whose it is from its first page on.
+func (w *writer) initialise() error {
+	return w.transaction("BEGIN IMMEDIATE", func() error {
+		if id, err := w.identity(); err != nil || id != (identity{}) {
+			return err
+		}
+		for _, q := range []string{
+			createTerm, createWaiter, createWaiterKey,
+			fmt.Sprintf("PRAGMA application_id = %d", applicationID),
+			fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
+		} {
+			if _, err := w.once(q); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -193,7 +193,8 @@ func (w *writer) closeKeepingLog(path string, durable bool) error {
 	if err != nil {
 		return w.close()
 	}
-	defer last.close()
 	_, _ = last.once("PRAGMA user_version") // takes the lock by which it is seen
-	return w.close()
+	err = w.close()
+	_ = last.close()
+	return err
 }

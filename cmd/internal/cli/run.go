@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/cmd/internal/guard"
+	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/internal/bootclock"
 	"github.com/holdlock/holdlock/memhold"
 )
@@ -137,6 +138,9 @@ func (s *session) Observe(e holdlock.Event) {
 		default:
 		}
 	case holdlock.RenewFailed:
+		if errors.Is(e.Err, driver.ErrGone) || errors.Is(e.Err, driver.ErrBroken) {
+			return // an answer, after which nothing is tried again; the loss is told at the end
+		}
 		if !s.failing {
 			s.failing = true
 			s.g.say("renew-failed", fmt.Sprintf("lock %s could not be renewed and is tried again: %v", lockName(e.Name, e.Key), e.Err), nil)
@@ -248,6 +252,10 @@ func (s *session) work(lease *holdlock.Lease) (guard.Result, error) {
 			s.g.say("stuck", fmt.Sprintf("still trying to end %v; the lock is kept meanwhile", u), nil)
 		},
 	})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return guard.Result{}, &exitError{code: exitLost, kind: "lost", err: lostError{fmt.Sprintf(
+			"lock %s ran out before the command could be started: this machine is too busy for --ttl %s", lockName(lease.Name(), lease.Key()), s.r.TTL)}}
+	}
 	if err != nil {
 		return guard.Result{}, &exitError{code: exitCodeOf(err), kind: "command", err: err}
 	}

@@ -153,7 +153,7 @@ func count(t *testing.T, workers, steps, kills int) {
 	b := newBox(t)
 	journal, counter := b.path("journal"), b.path("counter")
 	began := follow(t, journal)
-	var killed, strays, done atomic.Int64
+	var killed, strays, lost, done atomic.Int64
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
@@ -163,6 +163,7 @@ func count(t *testing.T, workers, steps, kills int) {
 			}
 			for i := range steps {
 				id := fmt.Sprintf("%d.%d", w, i)
+			again:
 				// The kills are spread over the steps; one that comes too late is made up for by the next step.
 				victim := hit < min(mine, (i+1)*(mine+1)/steps)
 				flags := []string{"run", "--wait", "forever", "--ttl", "1s", "counter"}
@@ -191,6 +192,10 @@ func count(t *testing.T, workers, steps, kills int) {
 					hit++
 				case stray && r.code == 128+int(syscall.SIGKILL):
 					strays.Add(1)
+				case r.code == 70: // this machine has stood still for the better part of a second: a loss, and told as such
+					lost.Add(1)
+					id += "+"
+					goto again
 				default:
 					t.Errorf("step %s ended with %d: %s", id, r.code, r.err)
 				}
@@ -216,11 +221,14 @@ func count(t *testing.T, workers, steps, kills int) {
 	if int(killed.Load()) != kills || int(done.Load()+killed.Load()+strays.Load()) != workers*steps || ended < int(done.Load()) {
 		t.Errorf("%d steps done and %d killed, %d came to their end; want %d killed and all others done", done.Load(), killed.Load(), ended, kills)
 	}
-	if kills == 0 && final != workers*steps {
+	if kills == 0 && lost.Load() == 0 && final != workers*steps {
 		t.Errorf("the counter is %d, want %d", final, workers*steps)
 	}
-	t.Logf("%d steps, %d holders and %d others killed: %d sections, %d of them cut short, counter %d, overlaps %d, tokens out of order %d",
-		workers*steps, killed.Load(), strays.Load(), len(v.sections), len(v.sections)-ended, final, len(v.overlaps), len(v.order))
+	if int(lost.Load()) > workers*steps/4 {
+		t.Errorf("%d leases were lost", lost.Load())
+	}
+	t.Logf("%d steps, %d holders and %d others killed, %d leases lost: %d sections, %d of them cut short, counter %d, overlaps %d, tokens out of order %d",
+		workers*steps, killed.Load(), strays.Load(), lost.Load(), len(v.sections), len(v.sections)-ended, final, len(v.overlaps), len(v.order))
 }
 
 // follow tells when a step has begun: it returns a channel that is closed then.

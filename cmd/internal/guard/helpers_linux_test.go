@@ -277,3 +277,25 @@ func finish(t *testing.T, g *Guard) Result {
 	}
 	return g.Wait()
 }
+
+func dbgStamps(t *testing.T, m *mini, file string, deadline time.Duration) {
+	per := map[string]int{}
+	var prev, gap, gapAt time.Duration
+	for line := range strings.Lines(readFile(file)) {
+		a, b, _ := strings.Cut(strings.TrimSpace(line), " ")
+		at, _ := strconv.ParseInt(b, 10, 64)
+		d := time.Duration(at)
+		if d > deadline {
+			per[a]++
+		}
+		if d-prev > gap && prev != 0 {
+			gap, gapAt = d-prev, d-deadline
+		}
+		prev = d
+	}
+	t.Logf("after deadline: %v; largest gap %v at %v; last per pid:", per, gap, gapAt)
+	for p, d := range stamps(file) {
+		t.Logf("%d %v", p, d-deadline)
+	}
+	t.Log(readFile(m.Log)[max(0, len(readFile(m.Log))-300):], deadline)
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -29,6 +30,10 @@ func TestMain(m *testing.M) {
 		if role, ok := strings.CutPrefix(os.Args[1], "role:"); ok {
 			os.Exit(play(role, os.Args[2:]))
 		}
+	}
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		_ = f.Value.Set("8") // these tests mostly wait for deadlines
 	}
 	os.Exit(m.Run())
 }

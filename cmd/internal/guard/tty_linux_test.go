@@ -192,6 +192,7 @@ func TestSuspendedByTheUser(t *testing.T) {
 	if over := latest(file) - deadline; over > margin {
 		t.Errorf("worked on for %v after the deadline", over)
 	}
+	dbgStamps(t, m, file, deadline)
 	if s := state(holdlock); s != "T" {
 		t.Errorf("the test is no good: holdlock is in state %q", s)
 	}
