@@ -98,21 +98,31 @@ func createFile(path string, durable bool, e *env) (real string, missing bool, e
 	}
 	path = filepath.Join(dir, filepath.Base(path))
 
-	// The file must not be opened by us under its name: when one descriptor of a file is closed, the kernel drops all the
-	// locks that the process has on it, and another driver of this process may have some by then.
+	// It is made ready under another name, so that nobody sees it half ready, and many may do so at once: the first one
+	// wins. Besides, we must not open the file itself to set its mode: when one descriptor of a file is closed, the kernel
+	// drops all the locks that the process has on it, and another driver of this process may have some by then.
 	tmp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*.new") // mode 0600
 	if err != nil {
 		return "", false, fmt.Errorf("sqlitehold: cannot make %s: %w", path, err)
 	}
 	defer os.Remove(tmp.Name())
 	if err := tmp.Close(); err != nil {
-		return "", false, fmt.Errorf("sqlitehold: %w", err)
+		return "", false, fmt.Errorf("sqlitehold: cannot make %s: %w", path, err)
 	}
-	switch err := os.Link(tmp.Name(), path); {
-	case err == nil, errors.Is(err, fs.ErrExist):
-		return path, false, nil
-	default:
-		// No links here, and on such file systems (FAT) no modes either. The engine makes the file when it opens it.
-		return path, true, nil
+	if err := initialiseFile(tmp.Name(), durable); err != nil {
+		advice, _ := diagnose(err)
+		return "", false, fmt.Errorf("sqlitehold: cannot make %s: %s%w", path, advice, err)
 	}
+	// Where there are no links (FAT) there are no modes either. The engine makes the file when it opens it.
+	err = os.Link(tmp.Name(), path)
+	return path, err != nil && !errors.Is(err, fs.ErrExist), nil
+}
+
+// initialiseFile makes an empty file that nobody else knows ours.
+func initialiseFile(path string, durable bool) error {
+	w, err := connect(path, "rw", durable)
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.setUp(path), w.close())
 }

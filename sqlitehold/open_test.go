@@ -355,11 +355,14 @@ func TestFileSystems(t *testing.T) {
 	}
 }
 
-// A file that is not there yet may be opened by many at once: one makes it ready, and none sees it half ready.
+// A file that is not there yet, or is empty, may be opened by many at once: one makes it ready, and none sees it half ready.
 func TestRaceToOpen(t *testing.T) {
 	t.Parallel()
-	for range 12 {
+	for round := range 6 {
 		path := tempFile(t)
+		if round >= 3 {
+			check(t, os.WriteFile(path, nil, 0o600))
+		}
 		const n = 8
 		var all sync.WaitGroup
 		for i := range n {
@@ -378,6 +381,9 @@ func TestRaceToOpen(t *testing.T) {
 		all.Wait()
 		if got := count(t, path, "term"); got != n {
 			t.Errorf("there are %d terms, want %d", got, n)
+		}
+		if left, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); err != nil || len(left) != 0 {
+			t.Errorf("there is left: %q (%v)", left, err)
 		}
 	}
 }
@@ -410,7 +416,7 @@ func TestCloseKeepsTheLog(t *testing.T) {
 func TestLogStaysSmall(t *testing.T) {
 	t.Parallel()
 	path := tempFile(t)
-	for range 20 {
+	for range 12 {
 		d := open(t, path)
 		for i := range 100 {
 			ref, _ := mustAcquire(t, d, fmt.Sprint("job", i), time.Hour)

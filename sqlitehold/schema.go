@@ -118,7 +118,8 @@ func (w *writer) setUp(path string) error {
 }
 
 // initialise makes an empty file ours, unless another process was faster. The journal is not yet a log then, so that the
-// file itself says whose it is from its first page on.
+// file itself says whose it is from its first page on. A file that was not there is initialised before anyone can see it
+// (see createFile); this is done in view of others only to one that was empty.
 func (w *writer) initialise() error {
 	return w.transaction("BEGIN IMMEDIATE", func() error {
 		if id, err := w.identity(); err != nil || id != (identity{}) {

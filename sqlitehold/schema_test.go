@@ -53,7 +53,7 @@ func TestInitialiseTwice(t *testing.T) {
 // Whoever opens the file while another process makes it ready sees it empty or complete.
 func TestIdentityIsWhole(t *testing.T) {
 	t.Parallel()
-	for range 15 {
+	for range 8 {
 		path := tempFile(t)
 		looker, err := connect(path, "rwc", false)
 		check(t, err)

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"modernc.org/sqlite"
 )
@@ -156,13 +157,24 @@ func (w *writer) transaction(begin string, f func() error) error {
 	}
 	err := f()
 	if err == nil {
-		if _, err = w.exec("COMMIT"); err == nil {
+		if err = w.commit(); err == nil {
 			return nil
 		}
 	}
 	// Fails if the engine has rolled back already, as it does after some errors.
 	_, _ = w.exec("ROLLBACK")
 	return err
+}
+
+// commit commits. Only while the file has no log yet can readers be in the way. None can come in as long as we try, so we
+// try for a moment rather than begin again: among many who look, that might not succeed for long.
+func (w *writer) commit() error {
+	for tries := 0; ; tries++ {
+		if _, err := w.exec("COMMIT"); !isLocked(err) || tries == 50 {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // readOnly says whether the engine could not open the file for writing.
