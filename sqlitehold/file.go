@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 )
 
+// smallestFile is the size of one page of the smallest kind. The engine takes a file of one byte for an empty one.
+const smallestFile = 512
+
 // A fileSystem is what matters of the file system of a file.
 type fileSystem struct {
 	shared string // its name, if other machines may reach the file too
@@ -48,6 +51,8 @@ func prepareFile(path string, durable bool, e *env) (real string, missing bool, 
 		return "", false, fmt.Errorf("sqlitehold: %s is a directory; name a file in it", abs)
 	case !info.Mode().IsRegular():
 		return "", false, fmt.Errorf("sqlitehold: %s is not a regular file (%v)", abs, info.Mode().Type())
+	case info.Size() > 0 && info.Size() < smallestFile:
+		return "", false, fmt.Errorf("sqlitehold: the file %s is not a database; name another one, or move it away", abs)
 	}
 	real, err = filepath.EvalSymlinks(abs)
 	if err != nil {

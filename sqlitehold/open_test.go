@@ -79,6 +79,16 @@ func TestOtherFiles(t *testing.T) {
 			func(t *testing.T, path string) { check(t, os.WriteFile(path, []byte("owner: billing\n"), 0o644)) },
 			"not a database",
 		},
+		"one byte": {
+			func(t *testing.T, path string) { check(t, os.WriteFile(path, []byte("\n"), 0o644)) },
+			"not a database",
+		},
+		"ours, but without tables": {
+			func(t *testing.T, path string) {
+				database(t, path, false, fmt.Sprintf("PRAGMA application_id = %d", applicationID), fmt.Sprintf("PRAGMA user_version = %d", schemaVersion))
+			},
+			"no tables",
+		},
 		"long text": {
 			func(t *testing.T, path string) {
 				check(t, os.WriteFile(path, []byte(strings.Repeat("owner: billing\n", 1000)), 0o644))

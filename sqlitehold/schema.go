@@ -77,8 +77,10 @@ func (w *writer) identity() (id identity, err error) {
 func (id identity) check(path string) error {
 	var err error
 	switch {
-	case id.application == applicationID && id.version == schemaVersion:
+	case id.application == applicationID && id.version == schemaVersion && id.objects > 0:
 		return nil
+	case id.application == applicationID && id.version == schemaVersion:
+		err = fmt.Errorf("%s is damaged: it has no tables; move it away", path)
 	case id.application == applicationID && id.version > schemaVersion:
 		err = fmt.Errorf("%s was made by a newer release (layout %d, this one knows %d); upgrade this program",
 			path, id.version, schemaVersion)

@@ -18,15 +18,10 @@ func naiveRole(args []string) int {
 	if err != nil {
 		return 97
 	}
-	drv, err := sqlitehold.NewDriver(args[0], nil)
+	client, err := sqlitehold.Open(args[0], nil)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 69
-	}
-	client, err := holdlock.NewClient(drv, nil)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 64
 	}
 	lock, err := client.NewLock(args[1], &holdlock.LockOptions{TTL: ttl, Wait: holdlock.Forever})
 	if err != nil {

@@ -133,9 +133,9 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"corrupt", func(b *box) { write(b.t, b.db, strings.Repeat("no database ", 1000)) }, []string{"not a database"}},
 		{"short", func(b *box) { write(b.t, b.db, "localhost\n") }, []string{"not a database"}},
-		{"one byte", func(b *box) { write(b.t, b.db, "\n") }, nil},
-		{"header alone", func(b *box) { write(b.t, b.db, sqliteFile(0x686f6c64, 1)[:1000]) }, nil},
-		{"no tables", func(b *box) { write(b.t, b.db, sqliteFile(0x686f6c64, 1)) }, nil},
+		{"one byte", func(b *box) { write(b.t, b.db, "\n") }, []string{"not a database"}},
+		{"header alone", func(b *box) { write(b.t, b.db, sqliteFile(0x686f6c64, 1)[:1000]) }, []string{"no tables"}},
+		{"no tables", func(b *box) { write(b.t, b.db, sqliteFile(0x686f6c64, 1)) }, []string{"no tables"}},
 		{"foreign", func(b *box) { write(b.t, b.db, sqliteFile(0x12345678, 3)) }, []string{"another application"}},
 		{"newer", func(b *box) { write(b.t, b.db, sqliteFile(0x686f6c64, 1000)) }, []string{"newer release"}},
 		{"directory", func(b *box) { _ = os.Mkdir(b.db, 0o755) }, []string{"is a directory"}},

@@ -215,7 +215,7 @@ func TestGuardStopped(t *testing.T) {
 			if anyAlive(work) {
 				t.Error("work is alive after holdlock has said that it ended")
 			}
-			if over := latest(file) - limit; over > 2*margin {
+			if over := latest(file) - limit; over > margin {
 				t.Errorf("worked on for %v too long", over)
 			}
 			if r.Ended != GuardLost || code != 137 || len(r.Unkillable) > 0 {

@@ -16,9 +16,12 @@ import (
 )
 
 const (
-	long   = time.Hour              // a deadline that does not come
-	enough = 60 * time.Second       // a wait that only a failure uses up
-	margin = 500 * time.Millisecond // between the deadline and the end of the lease; the CLI's is a tenth of the TTL
+	long   = time.Hour       // a deadline that does not come
+	enough = 4 * time.Minute // a wait that only a failure uses up
+
+	// margin is how late the end of work may be. On an idle machine it is early, by the lead; this is for machines so busy
+	// that a process waits seconds for its turn. The controls exceed it.
+	margin = 5 * time.Second
 )
 
 // eventually waits until ok is true.
@@ -276,26 +279,4 @@ func finish(t *testing.T, g *Guard) Result {
 		t.Fatal("the command does not end")
 	}
 	return g.Wait()
-}
-
-func dbgStamps(t *testing.T, m *mini, file string, deadline time.Duration) {
-	per := map[string]int{}
-	var prev, gap, gapAt time.Duration
-	for line := range strings.Lines(readFile(file)) {
-		a, b, _ := strings.Cut(strings.TrimSpace(line), " ")
-		at, _ := strconv.ParseInt(b, 10, 64)
-		d := time.Duration(at)
-		if d > deadline {
-			per[a]++
-		}
-		if d-prev > gap && prev != 0 {
-			gap, gapAt = d-prev, d-deadline
-		}
-		prev = d
-	}
-	t.Logf("after deadline: %v; largest gap %v at %v; last per pid:", per, gap, gapAt)
-	for p, d := range stamps(file) {
-		t.Logf("%d %v", p, d-deadline)
-	}
-	t.Log(readFile(m.Log)[max(0, len(readFile(m.Log))-300):], deadline)
 }

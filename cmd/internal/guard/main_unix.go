@@ -47,8 +47,6 @@ func runGuard(onOrphaned func(context.Context, []byte)) int {
 		return 0
 	}
 	g.loop()
-	dbg(g, "done")
-	defer dbg(g, "exit")
 	g.send(event{Finished: &finished{Leftovers: g.leftovers, Killed: len(g.hit), Unkillable: g.unkillable}})
 	if g.orphaned && len(g.unkillable) == 0 && onOrphaned != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), orphanBudget)
@@ -157,14 +155,11 @@ func (g *guardian) send(e event) {
 // loop runs until no descendant is left, or none that can be killed.
 func (g *guardian) loop() {
 	for {
-		dbg(g, "woke")
 		childless := g.reap()
 		if g.exited && (g.tree.empty(childless) || g.leave && g.plan.reason == "") {
 			return
 		}
-		dbg(g, "loop")
 		next, done := g.act(bootclock.Now())
-		dbg(g, "acted")
 		if done {
 			return
 		}
@@ -226,9 +221,7 @@ func (g *guardian) act(now time.Duration) (next time.Duration, done bool) {
 		g.killSince = now
 	}
 	if now >= g.nextKill {
-		dbg(g, "kill")
 		hit, _ := g.tree.kill()
-		dbg(g, fmt.Sprint("killed ", len(hit)))
 		for _, id := range hit {
 			g.hit[id] = true
 		}
@@ -302,14 +295,4 @@ func (g *guardian) end(why Reason) {
 		g.tree.signal(syscall.SIGCONT) // those that are stopped act on TERM only now
 	}
 	g.send(event{Ending: why})
-}
-
-func dbg(g *guardian, what string) {
-	f := os.Getenv("GUARD_DBG")
-	if f == "" { return }
-	now := bootclock.Now()
-	if now < g.plan.deadline - g.plan.grace - 200*time.Millisecond { return }
-	w, _ := os.OpenFile(f, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o666)
-	fmt.Fprintf(w, "%d %v %s\n", os.Getpid(), now-g.plan.deadline, what)
-	w.Close()
 }

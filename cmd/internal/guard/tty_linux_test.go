@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/holdlock/holdlock/internal/bootclock"
 )
 
 // A terminal is the user's end of a pseudo-terminal on which a program runs as session leader.
@@ -186,13 +185,9 @@ func TestSuspendedByTheUser(t *testing.T) {
 	term.expect("Stopped")
 	deadline := time.Duration(m.number("deadline"))
 	eventually(t, "the work is dead", func() bool { return !anyAlive(work) })
-	if over := bootclock.Now() - deadline; over > 20*margin {
-		t.Errorf("it took %v after the deadline", over)
-	}
 	if over := latest(file) - deadline; over > margin {
 		t.Errorf("worked on for %v after the deadline", over)
 	}
-	dbgStamps(t, m, file, deadline)
 	if s := state(holdlock); s != "T" {
 		t.Errorf("the test is no good: holdlock is in state %q", s)
 	}
