@@ -43,3 +43,11 @@ func leftovers(path string) ([]string, error) {
 }
 
 func TestConformance(t *testing.T) { drivertest.Run(t, harness()) }
+
+func TestMutants(t *testing.T) { drivertest.RunMutants(t, harness()) }
+
+func TestHistory(t *testing.T) {
+	for seed := range uint64(3) {
+		drivertest.RunHistory(t, harness(), seed+1)
+	}
+}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
 )
 
 // A terminal is the user's end of a pseudo-terminal on which a program runs as session leader.
