@@ -40,6 +40,10 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 	if err == nil || !errors.Is(err, ErrHeld) {
 		return lease, err
 	}
+	if err := a.lock.c.begin(); err != nil {
+		return nil, err
+	}
+	defer a.lock.c.end()
 	hints, stop := a.watch(ctx)
 	defer stop()
 	defer a.giveUp()
@@ -113,7 +117,8 @@ func (a *attempt) watch(ctx context.Context) (<-chan struct{}, func()) {
 	if err != nil {
 		return nil, func() {} // poll instead
 	}
-	return w.hints, w.stop
+	// Ending a watch is a call of the store, which whoever has just got the lock need not wait for.
+	return w.hints, func() { a.lock.c.also(w.stop) }
 }
 
 // try sends one acquire and judges the answer.

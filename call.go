@@ -23,17 +23,20 @@ const (
 // hungCalls counts calls that were abandoned and have not returned.
 type hungCalls struct{ n atomic.Int64 }
 
-// call makes one call of the store within a budget, also of a store that ignores its context: then it is abandoned, and
-// late gets what it says if it ever returns.
+// call makes one call of the store within a budget. A driver that is not prompt may ignore its context: then the call is
+// abandoned, and late gets what it says if it ever returns.
 func call[T any](ctx context.Context, c *Client, budget time.Duration,
 	f func(context.Context) (T, error), late func(T, error),
 ) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	if c.traits.Prompt {
+		return f(ctx) // two switches of goroutines, with whatever threads they wake, cost more than a local store
+	}
 	var zero T
 	if c.hung.n.Load() >= maxHung {
 		return zero, fmt.Errorf("%d calls of this store hang; no more are made until one returns: %w", maxHung, driver.ErrNotApplied)
 	}
-	ctx, cancel := context.WithTimeout(ctx, budget)
-	defer cancel()
 	type answer struct {
 		v   T
 		err error

@@ -57,7 +57,7 @@ type Client struct {
 	closing chan struct{} // closed when Shutdown begins: nothing new is granted, waits end
 	mu      sync.Mutex
 	shut    bool
-	open    int           // leases that are not over, and Do calls whose work has not returned
+	open    int           // leases that are not over, waits, and Do calls whose work has not returned
 	drained chan struct{} // closed when shut and open is 0
 }
 
@@ -99,7 +99,7 @@ func NewClient(drv driver.Driver, opts *ClientOptions) (*Client, error) {
 // Traits returns facts about the store: its location, what it can forget, what its tokens are worth.
 func (c *Client) Traits() Traits { return c.traits }
 
-// begin counts one lease or Do call that Shutdown has to wait for.
+// begin counts one thing that Shutdown has to wait for.
 func (c *Client) begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,6 +117,17 @@ func (c *Client) end() {
 	if c.shut && c.open == 0 {
 		close(c.drained)
 	}
+}
+
+// also runs f beside the caller, who is counted by begin. Shutdown waits for f too.
+func (c *Client) also(f func()) {
+	c.mu.Lock()
+	c.open++
+	c.mu.Unlock()
+	go func() {
+		defer c.end()
+		f()
+	}()
 }
 
 // Shutdown ends the client. It refuses new leases and ends waits at once, waits for the work of Do calls and for manual

@@ -27,6 +27,13 @@ type hooked struct {
 	calls   atomic.Int64
 }
 
+// Traits do not promise what a hook may break.
+func (h *hooked) Traits() driver.Traits {
+	t := h.Driver.Traits()
+	t.Prompt = false
+	return t
+}
+
 func (h *hooked) Acquire(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
 	h.calls.Add(1)
 	if h.acquire != nil {

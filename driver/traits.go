@@ -20,6 +20,10 @@ type Traits struct {
 	MaxTTL  time.Duration // the longest TTL accepted; 0 is no limit of its own
 	TTLStep time.Duration // a term may last this much longer than asked, by rounding
 
+	// Prompt says that by the driver's own doing every call returns within a moment after its ctx has ended, also if the
+	// store hangs. Then the client calls it directly; other drivers it calls on a goroutine that it can abandon.
+	Prompt bool
+
 	FIFO          bool // waiters are granted in the order in which they came
 	Transactional bool // the lock can live and die with the caller's own database transaction
 }

@@ -35,6 +35,7 @@ func (d *Driver) Traits() driver.Traits {
 		Forgets:  driver.NeverAlone,
 		Clock:    driver.MonotonicClock,
 		MinTTL:   100 * time.Millisecond,
+		Prompt:   true,
 	}
 }
 

@@ -121,6 +121,7 @@ func (d *Driver) Traits() driver.Traits {
 		Forgets:  driver.NeverAlone,
 		Clock:    storeClock,
 		MinTTL:   100 * time.Millisecond,
+		Prompt:   true,             // all waiting is done in gate.retry
 		TTLStep:  time.Millisecond, // for the reading of clocks; expiry itself is kept to the nanosecond
 	}
 	if d.namespace != "" {

@@ -51,7 +51,11 @@ func (d *Driver) Thaw() {
 func (d *Driver) Unwrap() driver.Driver { return d.inner }
 
 // Traits implements driver.Driver.
-func (d *Driver) Traits() driver.Traits { return d.inner.Traits() }
+func (d *Driver) Traits() driver.Traits {
+	t := d.inner.Traits()
+	t.Prompt = false // a fault may hang
+	return t
+}
 
 // Close thaws, waits for the requests that have outlived their callers, and closes the wrapped driver. Nothing goes wrong
 // any more after that.

@@ -288,18 +288,17 @@ func write(t testing.TB, path, content string) {
 	}
 }
 
-// poll waits until ok is true, at most for limit.
+// poll waits until ok is true, at most for limit. It looks less and less often, because some of the looks are at all
+// processes of the machine.
 func poll(limit time.Duration, ok func() bool) bool {
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(limit); ; <-tick.C {
-		if ok() {
-			return true
-		}
+	pause := time.Millisecond
+	for end := time.Now().Add(limit); !ok(); pause = min(pause*5/4, 50*time.Millisecond) {
 		if time.Now().After(end) {
 			return false
 		}
+		<-time.After(pause)
 	}
+	return true
 }
 
 // eventually waits until ok is true.

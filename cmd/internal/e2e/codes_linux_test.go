@@ -113,7 +113,7 @@ func codeCases() map[string][]codeCase {
 		},
 		"70": {
 			{"broken", 70, "yes", func(b *box) result {
-				p := b.start(append([]string{"run", "job", "--ttl", "300ms", "--"}, work("sleep 60")...)...)
+				p := b.start(append([]string{"run", "job", "--ttl", "3s", "--"}, work("sleep 60")...)...)
 				b.eventuallyRan()
 				if r := b.run("break", "job", "--token", b.token("job"), "--reason", "test", "--now"); r.code != 0 {
 					b.t.Errorf("break: %+v", r)

@@ -115,7 +115,7 @@ func TestJSONEvents(t *testing.T) {
 		{"held", []string{"run", "held", "--json", "--", "true"}},
 		{"stale", []string{"break", "held", "--json", "--token", "5", "--reason", "test"}},
 		{"dry-run", []string{"break", "held", "--json"}},
-		{"max-hold lost", []string{"run", "job", "--json", "--ttl", "200ms", "--max-hold", "400ms", "--", "sleep", "60"}},
+		{"max-hold lost", []string{"run", "job", "--json", "--ttl", "3s", "--grace", "200ms", "--max-hold", "3s", "--", "sleep", "60"}},
 		{"", []string{"run", "job", "--json", "--", "sh", "-c", "exit 69"}},
 		{"", []string{"ls", "--json"}},
 	} {
@@ -127,7 +127,7 @@ func TestJSONEvents(t *testing.T) {
 	if r := b.run("run", "job", "--", "echo", "--json"); r != (result{0, "--json\n", ""}) {
 		t.Errorf("%+v", r)
 	}
-	lost := b.start("run", "job", "--json", "--ttl", "1s", "--", "sleep", "60")
+	lost := b.start("run", "job", "--json", "--ttl", "2s", "--", "sleep", "60")
 	guardOf(t, lost.pid())
 	lost.signal(syscall.SIGSTOP)
 	if r := b.run("run", "job", "--wait", "forever", "--json", "--", "true"); r.code != 0 || strings.Join(events(r), " ") != "lapsed" {

@@ -19,7 +19,7 @@ func TestFence(t *testing.T) {
 			b := newBox(t)
 			journal, resource := b.path("journal"), b.path("resource")
 			put := func(name, gate string) []string { return direct("put", journal, resource, name, gate, c.manner) }
-			stale := b.start(append([]string{"run", "job", "--ttl", "1s", "--"}, put("stale", b.path("gate"))...)...)
+			stale := b.start(append([]string{"run", "job", "--ttl", "2s", "--"}, put("stale", b.path("gate"))...)...)
 			eventually(t, "it is about to write", func() bool { return len(find(journalOf(journal), "ready", "stale")) == 1 })
 
 			guard := guardOf(t, stale.pid())

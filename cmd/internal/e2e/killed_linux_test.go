@@ -50,7 +50,7 @@ func TestBothKilled(t *testing.T) {
 	b := newBox(t)
 	journal := b.path("journal")
 	// The command itself dies with the guard; what it has started would not.
-	p := b.start(append([]string{"run", "job", "--ttl", "1s", "--"}, direct("write", journal, "first", "10ms")...)...)
+	p := b.start(append([]string{"run", "job", "--ttl", "3s", "--"}, direct("write", journal, "first", "10ms")...)...)
 	writing(t, journal, []string{"first"})
 	guard := guardOf(t, p.pid())
 	_ = syscall.Kill(p.pid(), syscall.SIGSTOP) // so that it cannot do the guard's work when that is dead

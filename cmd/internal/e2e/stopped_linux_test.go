@@ -36,9 +36,9 @@ func TestStopped(t *testing.T) {
 			t.Parallel()
 			b := newBox(t)
 			journal := b.path("journal")
-			first := b.start(append([]string{"run", "job", "--ttl", "1s", "--"}, role("write", journal, "first", "20ms", manner)...)...)
+			first := b.start(append([]string{"run", "job", "--ttl", "2s", "--"}, role("write", journal, "first", "20ms", manner)...)...)
 			eventually(t, "the first command writes", func() bool { return len(find(journalOf(journal), "W", "first")) > 3 })
-			second := b.start(append([]string{"run", "job", "--ttl", "1s", "--wait", "forever", "--"}, role("write", journal, "second", "20ms")...)...)
+			second := b.start(append([]string{"run", "job", "--ttl", "2s", "--wait", "forever", "--"}, role("write", journal, "second", "20ms")...)...)
 			second.waits()
 
 			first.signal(syscall.SIGSTOP)

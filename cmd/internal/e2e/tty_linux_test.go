@@ -132,7 +132,7 @@ func TestStoppedByTerminal(t *testing.T) {
 	journal := b.path("journal")
 	term := b.shell()
 	argv := role("write", journal, "first", "10ms")
-	term.types(`"$HL" run job --ttl 1s -- sh -c '"$@"; exit $?' ` + strings.Join(argv[3:], " ") + "\n")
+	term.types(`"$HL" run job --ttl 2s -- sh -c '"$@"; exit $?' ` + strings.Join(argv[3:], " ") + "\n")
 	writing(t, journal, []string{"first"})
 	term.types(ctrlZ)
 	term.shows("Stopped")

@@ -183,6 +183,32 @@ func TestGuardKilledSparesEarlierChildren(t *testing.T) {
 	}
 }
 
+// The whole process group of holdlock is killed or stopped (`kill -9 %1`): the guard is not in it.
+func TestGroupSignalled(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "stamps")
+			m := startMini(t, "holdlock", part{
+				Argv: []string{testExe(t), "role:tree", file}, TTL: 4 * time.Second, Renew: 100 * time.Millisecond, Grace: 300 * time.Millisecond,
+			}, func(c *exec.Cmd) { c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} })
+			work := writers(t, file, 4)
+			guard := m.number("guard")
+			if err := syscall.Kill(-m.cmd.Process.Pid, sig); err != nil {
+				t.Fatal(err)
+			}
+			if s := state(guard); s == "T" || s == "Z" || s == "" {
+				t.Errorf("the guard is in state %q", s)
+			}
+			eventually(t, "the work is dead", func() bool { return !anyAlive(work) })
+			if over := latest(file) - time.Duration(m.number("deadline")); over > margin {
+				t.Errorf("worked on for %v after the deadline", over)
+			}
+		})
+	}
+}
+
 // The guard is stopped: holdlock does its work, at the deadline or when asked to.
 func TestGuardStopped(t *testing.T) {
 	t.Parallel()
@@ -211,10 +237,12 @@ func TestGuardStopped(t *testing.T) {
 			if tt.control == "rest" {
 				limit = m.rest()
 			}
-			r, code := m.wait()
-			if anyAlive(work) {
-				t.Error("work is alive after holdlock has said that it ended")
+			// Holdlock kills the work first and the guard only seconds later, which it can still be seen to be.
+			eventually(t, "the work is dead", func() bool { return !anyAlive(work) })
+			if s := state(m.number("guard")); s != "T" && latest(file)-limit > guardTimeout {
+				t.Errorf("the work has died with the guard, which is in state %q", s)
 			}
+			r, code := m.wait()
 			if over := latest(file) - limit; over > margin {
 				t.Errorf("worked on for %v too long", over)
 			}

@@ -285,12 +285,12 @@ func TestKillWatchdog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "alarm")
 	root := startRoot(t, "sh", "-c", `
 		sleep 1000 & a=$!
-		n=0; while [ $n -lt 50 ]; do sleep 1000 & n=$((n+1)); done
+		n=0; while [ $n -lt 300 ]; do sleep 1000 & n=$((n+1)); done
 		(echo ready >>"$0"; while kill -0 $a 2>/dev/null; do :; done; echo dead >>"$0"; exec sleep 1000) & wait`, file)
-	root.names(append(slices.Repeat([]string{"sleep"}, 51), "sh", "sh")...)
+	root.names(append(slices.Repeat([]string{"sleep"}, 301), "sh", "sh")...)
 	eventually(t, "the watchdog watches", func() bool { return readFile(file) == "ready\n" })
-	if s, err := Kill(root.Process, nil); err != nil || len(s.Killed) != 53 {
-		t.Errorf("Kill has hit %d, %v; want 53", len(s.Killed), err)
+	if s, err := Kill(root.Process, nil); err != nil || len(s.Killed) != 303 {
+		t.Errorf("Kill has hit %d, %v; want 303", len(s.Killed), err)
 	}
 	<-root.empty
 	if got := readFile(file); got != "ready\n" {
