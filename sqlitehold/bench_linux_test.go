@@ -3,6 +3,7 @@ package sqlitehold
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -22,6 +23,7 @@ import (
 var systemChildren = map[string]func([]string) error{
 	"wait in line":   childWaitInLine,
 	"wait for flock": childWaitForFlock,
+	"wait bare":      childWaitBare,
 	"flock pair":     func(args []string) error { return flocked(args[0], func() error { return nil }) },
 	"nothing":        func([]string) error { return nil },
 }
@@ -52,7 +54,8 @@ func BenchmarkOpenPairClose(b *testing.B) {
 }
 
 // BenchmarkHandOver is the time from before a release in one process to after the grant in another one that waits for it:
-// the median is reported.
+// the median is reported. Beside it stand the least that two transactions and a datagram can be, and flock(2), which is a
+// wake-up and nothing else.
 func BenchmarkHandOver(b *testing.B) {
 	b.Run("watch", func(b *testing.B) {
 		path := tempFile(b)
@@ -62,6 +65,25 @@ func BenchmarkHandOver(b *testing.B) {
 			waits()
 			began := int64(bootclock.Now())
 			check(b, d.Release(ctx, release(ref)))
+			return began
+		})
+	})
+	b.Run("bare", func(b *testing.B) {
+		path := tempFile(b)
+		l, err := openBare(path)
+		check(b, err)
+		defer l.w.close()
+		var out outbox
+		defer out.close()
+		address := fmt.Sprintf("@holdlock-bench-%d", os.Getpid())
+		handOver(b, start(b, "wait bare", path, address), func(waits func()) int64 {
+			check(b, l.acquire())
+			waits()
+			began := int64(bootclock.Now())
+			check(b, l.release())
+			if out.send(address, "job") != sent {
+				b.Fatal("the datagram was not sent")
+			}
 			return began
 		})
 	})
@@ -76,6 +98,68 @@ func BenchmarkHandOver(b *testing.B) {
 			return began
 		})
 	})
+}
+
+// bareLock is a lock of two statements, each a transaction, on the same engine with the same settings: the least that a
+// hand-over through a SQLite file can be is a delete, a datagram, and an insert.
+type bareLock struct {
+	w        *writer
+	ins, del *sql.Stmt
+}
+
+func openBare(path string) (*bareLock, error) {
+	w, err := connect(path, "rwc", false)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range []string{"PRAGMA journal_mode = WAL", "CREATE TABLE IF NOT EXISTS lock (key TEXT PRIMARY KEY, holder TEXT, expiry INTEGER)"} {
+		if _, err := w.once(q); err != nil {
+			return nil, err
+		}
+	}
+	ins, err1 := w.statement(`INSERT INTO lock VALUES (?, ?, ?)`)
+	del, err2 := w.statement(`DELETE FROM lock WHERE key = ?`)
+	return &bareLock{w, ins, del}, errors.Join(err1, err2)
+}
+
+func (l *bareLock) acquire() error {
+	_, err := l.ins.ExecContext(context.Background(), "job", `{"host":"worker","pid":4711}`, 1)
+	return err
+}
+
+func (l *bareLock) release() error {
+	_, err := l.del.ExecContext(context.Background(), "job")
+	return err
+}
+
+func childWaitBare(args []string) error {
+	l, err := openBare(args[0])
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: args[1]}); err != nil {
+		return err
+	}
+	buf := make([]byte, 8)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		fmt.Println("waiting")
+		for {
+			if _, _, err = unix.Recvfrom(fd, buf, 0); err != unix.EINTR {
+				break
+			}
+		}
+		err = errors.Join(err, l.acquire())
+		got := bootclock.Now()
+		if err := errors.Join(err, l.release()); err != nil {
+			return err
+		}
+		fmt.Printf("got %d\nreleased\n", int64(got))
+	}
+	return nil
 }
 
 // handOver lets the other process wait while we hold the lock, and measures when it gets it.

@@ -3,6 +3,7 @@ package sqlitehold
 import (
 	"context"
 	"net"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -70,26 +71,54 @@ const (
 	unsent           // it may live, but cannot be told: its inbox is full, or we are not allowed
 )
 
+// An outbox is the socket from which other processes are woken. It is made when it is first needed.
+type outbox struct {
+	mu sync.Mutex
+	fd int // 0 if there is none
+}
+
 // send puts a key into the inbox of another process. It never waits.
-func send(address, key string) delivery {
-	return withSocket(func(fd int) error {
-		return unix.Sendto(fd, []byte(key), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, &unix.SockaddrUnix{Name: address})
-	})
+func (o *outbox) send(address, key string) delivery {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fd == 0 {
+		fd, err := newSocket()
+		if err != nil {
+			return unsent
+		}
+		o.fd = fd
+	}
+	to := &unix.SockaddrUnix{Name: address}
+	return outcome(func() error { return unix.Sendto(o.fd, []byte(key), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, to) })
+}
+
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fd != 0 {
+		_ = unix.Close(o.fd)
+		o.fd = 0
+	}
 }
 
 // isListening says whether a process has that address, or may have it.
 func isListening(address string) bool {
-	return refused != withSocket(func(fd int) error { return unix.Connect(fd, &unix.SockaddrUnix{Name: address}) })
-}
-
-func withSocket(f func(fd int) error) delivery {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := newSocket()
 	if err != nil {
-		return unsent
+		return true
 	}
 	defer unix.Close(fd)
+	return refused != outcome(func() error { return unix.Connect(fd, &unix.SockaddrUnix{Name: address}) })
+}
+
+func newSocket() (fd int, err error) {
+	return unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+}
+
+// outcome makes a call of the system and says what it means.
+func outcome(f func() error) delivery {
 	for {
-		switch f(fd) {
+		switch f() {
 		case unix.EINTR:
 			continue
 		case nil:

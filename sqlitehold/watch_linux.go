@@ -31,6 +31,8 @@ type watches struct {
 	inbox   *inbox              // nil while nobody watches
 	line    map[string][]*watch // by key, in the order in which they came
 	left    []waiter            // rows that could not be removed in time
+
+	out outbox
 }
 
 // A watch is one caller that waits for one key.
@@ -162,6 +164,7 @@ func (d *Driver) closeWatches() {
 	for _, key := range unread {
 		d.passOn(ctx, key)
 	}
+	ws.out.close()
 }
 
 // deliver hands a hint to the first watch of the key that has read its last one. It runs on the reader of the inbox.
@@ -188,7 +191,7 @@ func (d *Driver) deliver(ctx context.Context, key string) {
 
 // wake tells the first waiter that the key may be free, or the next one that can be told.
 func (d *Driver) wake(ctx context.Context, key, first string) {
-	if send(first, key) != sent {
+	if d.watches.out.send(first, key) != sent {
 		d.passOn(ctx, key)
 	}
 }
@@ -211,7 +214,7 @@ func (d *Driver) passOn(ctx context.Context, key string) {
 				dead = append(dead, v)
 				return false
 			}
-			switch send(v.address, key) {
+			switch d.watches.out.send(v.address, key) {
 			case sent:
 				return true
 			case refused:
