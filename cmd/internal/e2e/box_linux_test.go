@@ -43,6 +43,7 @@ func newBox(t testing.TB) *box {
 	b.env = []string{
 		b.mark, "PATH=" + os.Getenv("PATH"), "HOME=" + dir, "USER=tester", "LC_ALL=C.UTF-8",
 		"HOLDLOCK_STORE=sqlite:" + b.db,
+		"GORACE=atexit_sleep_ms=0", // or each of our own processes would take a second to end under the race detector
 	}
 	t.Cleanup(b.nothingLeft)
 	return b

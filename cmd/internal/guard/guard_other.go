@@ -112,8 +112,9 @@ func (g *Guard) kill(why Reason) {
 // Started is closed.
 func (g *Guard) Started() <-chan struct{} { return g.started }
 
-// PID returns the process number of the command, or 0 if it never ran.
+// PID waits for Started and returns the process number of the command, or 0 if it never ran.
 func (g *Guard) PID() int {
+	<-g.started
 	if g.cmd == nil {
 		return 0
 	}

@@ -114,8 +114,9 @@ func spawn(group int) (proc *os.Process, requests, events *os.File, err error) {
 // Started is closed when the command runs, or when it is certain that it never will.
 func (g *Guard) Started() <-chan struct{} { return g.started }
 
-// PID returns the process number of the command, or 0 before Started and if it never ran.
+// PID waits for Started and returns the process number of the command, or 0 if it never ran.
 func (g *Guard) PID() int {
+	<-g.started // a 0 that is taken for a process number means the caller's own group
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.pid
