@@ -50,7 +50,7 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 	poll := backStop{pushed: hints != nil}
 	timer := time.NewTimer(0) // the key may have become free before the watch began
 	defer timer.Stop()
-	held := err // the last answer about the lock itself
+	held, failed := err, error(nil) // the last answer about the lock itself, and of the store if that failed since
 	for {
 		select {
 		case <-ctx.Done():
@@ -59,14 +59,16 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 		case <-timer.C:
 		}
 		if why := a.ended(ctx); why != nil {
-			return nil, gaveUpWaiting(held, err, why)
+			return nil, gaveUpWaiting(held, failed, why)
 		}
 		lease, err = a.try(ctx)
 		switch {
 		case err == nil:
 			return lease, nil
 		case errors.Is(err, ErrHeld):
-			held = err
+			held, failed = err, nil
+		case ctx.Err() == nil: // else it is the end of the wait that made it fail
+			failed = err
 		}
 		timer.Reset(poll.next(err))
 	}
@@ -86,9 +88,9 @@ func (a *attempt) ended(ctx context.Context) error {
 }
 
 // gaveUpWaiting says who holds the lock, why the wait ended, and what the store said last if that was a failure.
-func gaveUpWaiting(held, last, why error) error {
+func gaveUpWaiting(held, failed, why error) error {
 	var store *StoreError
-	if errors.As(last, &store) {
+	if errors.As(failed, &store) {
 		return fmt.Errorf("%w; gave up waiting: %w", store, why)
 	}
 	var h *HeldError
@@ -170,7 +172,9 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 	if failed.Unclear && !errors.Is(err, errAbandoned) {
 		a.nonce = nonce // the next try may find that this one won; an abandoned call undoes itself when it returns
 	}
-	c.emit(Event{Kind: Failed, Name: l.name, Key: l.key, Waited: time.Since(a.start), Err: failed})
+	if ctx.Err() == nil {
+		c.emit(Event{Kind: Failed, Name: l.name, Key: l.key, Waited: time.Since(a.start), Err: failed})
+	}
 	return nil, failed
 }
 

@@ -176,6 +176,36 @@ func TestR6StoreErrorsWhileWaiting(t *testing.T) {
 	})
 }
 
+// A try that the end of the wait has cut short says nothing about the store: the answer is who holds the lock.
+func TestWaitEndsDuringATry(t *testing.T) {
+	virtual(t, func(t *testing.T, r *rig) {
+		lease, err := r.lock(r.rival, holdlock.LockOptions{TTL: time.Second}).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := true
+		r.drv.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+			if first {
+				first = false
+				return r.drv.Driver.Acquire(ctx, req)
+			}
+			<-ctx.Done()
+			return driver.Grant{}, errors.Join(ctx.Err(), driver.ErrNotApplied)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		_, err = r.lock(r.client, holdlock.LockOptions{}).Acquire(ctx)
+		wantIs(t, "Acquire", err, holdlock.ErrHeld)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v does not say that the wait ended", err)
+		}
+		if n := len(r.events.of(holdlock.Failed)); n != 0 {
+			t.Errorf("counted as %d failures of the store", n)
+		}
+		_ = lease.Release(t.Context())
+	})
+}
+
 // A store that is down at the first attempt is reported at once, not waited for.
 func TestStoreDown(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {

@@ -126,11 +126,16 @@ func BenchmarkRun(b *testing.B) {
 		b.ReportMetric(float64(run)/float64(floor), "ratio")
 		b.ReportMetric(us(run), "holdlock-p50-µs")
 		b.ReportMetric(us(floor), "flock-p50-µs")
+		// Ten lines at most, or they are cut off unless -v is given.
 		var table strings.Builder
-		fmt.Fprintf(&table, "medians in µs:\n%26s %7.0f\n%26s %7.0f\n%26s %7.0f\n%26s %7.0f\nthe same steps in a program of their own:\n",
-			"holdlock run x -- true", us(run), "flock f true", us(floor), "true", us(median(p50["true"])), "holdlock version", us(median(p50["version"])))
+		fmt.Fprintf(&table, "medians in µs: holdlock run x -- true %.0f, flock f true %.0f, true %.0f, holdlock version %.0f\n",
+			us(run), us(floor), us(median(p50["true"])), us(median(p50["version"])))
+		fmt.Fprintln(&table, "the same steps in a program of their own:")
 		for i, name := range stages {
-			fmt.Fprintf(&table, "%26s %7.0f\n", name, us(median(parts[i])))
+			fmt.Fprintf(&table, "%26s %6.0f", name, us(median(parts[i])))
+			if i%2 == 1 || i == len(stages)-1 {
+				fmt.Fprintln(&table)
+			}
 		}
 		b.Log(table.String())
 	}
