@@ -104,7 +104,7 @@ func (k *keeper) run() {
 		if suspended {
 			base = now
 		}
-		timer.Reset(k.pass(now, suspended))
+		timer.Reset(time.Until(k.pass(now, suspended)))
 		select {
 		case <-timer.C:
 		case <-k.wake:
@@ -113,8 +113,8 @@ func (k *keeper) run() {
 	}
 }
 
-// pass does what is due, for all leases if the machine was suspended, and returns how long to sleep.
-func (k *keeper) pass(now instant, all bool) time.Duration {
+// pass does what is due, for all leases if the machine was suspended, and returns when to look again.
+func (k *keeper) pass(now instant, all bool) (wakeAt time.Time) {
 	type ending struct {
 		lease *Lease
 		why   *LostError
@@ -150,17 +150,19 @@ func (k *keeper) pass(now instant, all bool) time.Duration {
 	} else {
 		k.tick = idle
 	}
-	k.wakeAt = now.mono.Add(sleep)
+	wakeAt = now.mono.Add(sleep)
+	k.wakeAt = wakeAt
 	k.mu.Unlock()
 	for _, e := range ended { // contexts are cancelled and observers called without the mutex
 		e.lease.lose(e.why)
 	}
-	return sleep
+	return wakeAt
 }
 
-// startWorkers starts as many workers as the queue needs and the bound allows. Called with mu held.
+// startWorkers starts as many workers as the queue needs and the bound allows. Those that run already may be stuck with a
+// call, so they do not count. Called with mu held.
 func (k *keeper) startWorkers() {
-	for k.workers < maxWorkers && len(k.queue) > k.workers*k.batch() {
+	for due := len(k.queue); due > 0 && k.workers < maxWorkers; due -= k.batch() {
 		k.workers++
 		k.wg.Go(k.work)
 	}
