@@ -128,4 +128,3 @@ func BenchmarkStore(b *testing.B) {
 	_, dial := standalone(b)
 	drivertest.RunBenchmarks(b, harness(dial, Options{}))
 }
-
