@@ -25,8 +25,11 @@ func openStore(url, namespace string) (driver.Driver, error) {
 		return nil, usage("--store sqlite: names no file; write sqlite:PATH")
 	case scheme == "sqlite":
 		return openSQLite(rest, namespace)
+	case isRedis(scheme):
+		return openRedis(scheme, rest, namespace)
 	}
-	return nil, usage(fmt.Sprintf("--store has the unknown scheme %q; known: sqlite:PATH", scheme))
+	return nil, usage(fmt.Sprintf("--store has the unknown scheme %q; known: sqlite:PATH, redis://, rediss://, "+
+		"redis+sentinel://, redis+cluster://", scheme))
 }
 
 func openSQLite(path, namespace string) (driver.Driver, error) {
