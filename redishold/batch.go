@@ -16,12 +16,7 @@ func (d *Driver) RenewBatch(ctx context.Context, reqs []*driver.RenewRequest) []
 	results := make([]driver.RenewResult, len(reqs))
 	var todo []int
 	for i, req := range reqs {
-		err := d.usable(ctx, "renew", req.Ref.Key)
-		if err == nil && d.plain && req.Floor != 0 {
-			err = fmt.Errorf("redishold: renew %q: no floor can be kept, plain keys have no tokens (%w)",
-				req.Ref.Key, driver.ErrNotApplied)
-		}
-		if results[i].Err = err; err == nil {
+		if results[i].Err = d.usable(ctx, "renew", req.Ref.Key); results[i].Err == nil {
 			todo = append(todo, i)
 		}
 	}
@@ -74,6 +69,8 @@ func (d *Driver) renewed(key string, reply any) (res driver.RenewResult) {
 		}
 	case word == "p" && len(rest) == 1:
 		res.Err = fmt.Errorf("redishold: renew %q: %w: it is %s", key, driver.ErrTokenPassed, rest[0])
+	case word == "n":
+		res.Err = failure("renew", key, fmt.Errorf("plain keys have no tokens, so no floor can be kept (%w)", driver.ErrNotApplied))
 	case word == "g" || word == "b":
 		res.Err = goneError("renew", key, word, rest)
 	default:

@@ -93,7 +93,7 @@ func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
 	}
 	d.traits = driver.Traits{
 		Name: "redis", Location: location, Scope: driver.Cluster, Fencing: fencing, Forgets: forgets,
-		Clock: driver.WallClock, MinTTL: 100 * time.Millisecond, TTLStep: 2 * time.Millisecond,
+		Clock: driver.WallClock, MinTTL: 100 * time.Millisecond, TTLStep: 3 * time.Millisecond,
 	}
 	d.hub = newHub(d)
 	return d, nil

@@ -31,8 +31,13 @@ func TestMain(m *testing.M) {
 		helpers[role](os.Getenv("REDISHOLD_ADDR"))
 		return
 	}
+	redis.SetLogger(silent{}) // it tells of every fault that the tests cause
 	goleak.VerifyTestMain(m)
 }
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
 
 var helpers = map[string]func(addr string){"hold": helperHold, "churn": helperChurn}
 

@@ -32,7 +32,8 @@ end
 
 local function save(i, s, oom)
   local slot, plain = KEYS[2 * i - 1], KEYS[2 * i]
-  local left = format('%.0f', math.ceil((free(s) - now) / 1000))
+  -- Redis counts from the last whole millisecond, so one more keeps the key from ending early.
+  local left = format('%.0f', math.ceil((free(s) - now) / 1000) + 1)
   if free(s) <= now then
     redis.call('DEL', plain)
     put(slot, s, oom)

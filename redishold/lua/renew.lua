@@ -13,6 +13,7 @@ local function renew(i)
   if st ~= 'H' or free(s) <= now then return {'g'} end
   local t = sub(s, 19, 34)
   if floor > 0 then
+    if STRIDE == 2 then return {'n'} end
     if floor < tonumber(t) then return {'p', t} end
     t = digits(floor)
   end
