@@ -20,7 +20,7 @@ import (
 
 func clusterClient(nodes []*testenv.Redis) redis.UniversalClient {
 	return redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: testenv.Addrs(nodes), ContextTimeoutEnabled: true, PoolSize: 20,
+		Addrs: testenv.Addrs(nodes), ContextTimeoutEnabled: true, PoolSize: 20, MaintNotificationsConfig: noMaintenance,
 	})
 }
 

@@ -27,7 +27,7 @@ func plainHarness(t *testing.T) drivertest.Harness {
 		NewStore: func(testing.TB) drivertest.Store {
 			db := int(next.Add(1))
 			dial := func() redis.UniversalClient {
-				return redis.NewClient(&redis.Options{Addr: r.Addr, DB: db, ContextTimeoutEnabled: true, MaxRetries: -1, PoolSize: 20})
+				return redis.NewClient(&redis.Options{Addr: r.Addr, DB: db, ContextTimeoutEnabled: true, MaxRetries: -1, PoolSize: 20, MaintNotificationsConfig: noMaintenance})
 			}
 			return drivertest.Store{
 				Open:      func() (driver.Driver, error) { return openOwn(dial(), &Options{PlainKeys: true}) },

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/redishold"
@@ -227,6 +228,7 @@ func readCA(file string) (*x509.CertPool, error) {
 // client makes a Redis client as locks want it: it honours contexts and does not retry on its own.
 func (u *redisURL) client() redis.UniversalClient {
 	const dial, pool, noRetries = 3 * time.Second, 8, -1
+	quiet := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // only Redis Enterprise has them
 	switch u.kind {
 	case "sentinel":
 		return redis.NewFailoverClient(&redis.FailoverOptions{
@@ -239,11 +241,13 @@ func (u *redisURL) client() redis.UniversalClient {
 		return redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: u.hosts, Username: u.user, Password: u.password, TLSConfig: u.tls,
 			ContextTimeoutEnabled: true, DialTimeout: dial, PoolSize: pool,
+			MaintNotificationsConfig: quiet,
 		})
 	default:
 		return redis.NewClient(&redis.Options{
 			Addr: u.hosts[0], DB: u.db, Username: u.user, Password: u.password, TLSConfig: u.tls,
 			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialTimeout: dial, PoolSize: pool,
+			MaintNotificationsConfig: quiet,
 		})
 	}
 }
