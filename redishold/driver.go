@@ -201,7 +201,7 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 		return err
 	}
 	reply, err := d.call(ctx, d.scripts.release, d.keys(key, d.watchersKey(key)),
-		req.Ref.Nonce, micros(req.KeepFor), randomHex(8), flag(req.Undo), d.channel(), flag(d.cluster != nil))
+		req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo), d.channel(), digit(d.cluster != nil))
 	return d.ended(verb, key, reply, err)
 }
 
@@ -217,7 +217,7 @@ func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
 		return failure(verb, key, err)
 	}
 	reply, err := d.call(ctx, d.scripts.breakTerm, d.keys(key, d.watchersKey(key)),
-		req.Ref.Nonce, by, flag(req.Now), d.channel(), flag(d.cluster != nil))
+		req.Ref.Nonce, by, digit(req.Now), d.channel(), digit(d.cluster != nil))
 	return d.ended(verb, key, reply, err)
 }
 
@@ -260,7 +260,7 @@ func (d *Driver) token(s string) (driver.Token, error) {
 // micros rounds up: a term must not be shorter than asked.
 func micros(t time.Duration) int64 { return int64((t + time.Microsecond - 1) / time.Microsecond) }
 
-func flag(b bool) string {
+func digit(b bool) string {
 	if b {
 		return "1"
 	}

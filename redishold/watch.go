@@ -174,7 +174,7 @@ func (h *hub) add(key string) (*watch, error) {
 func (w *watch) stand(ctx context.Context, front bool) error {
 	d := w.hub.d
 	reply, err := d.call(ctx, d.scripts.watch, d.keys(w.key, d.watchersKey(w.key)),
-		w.hub.id+w.id, flag(front), lineTTL.Milliseconds())
+		w.hub.id+w.id, digit(front), lineTTL.Milliseconds())
 	if err == nil && front && reply == int64(1) {
 		w.hint() // it was freed while nobody stood in line
 	}
@@ -236,7 +236,7 @@ func (w *watch) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
 	defer cancel()
 	// If it fails, the place in line goes by its TTL, or costs one hint.
-	_, _ = d.call(ctx, d.scripts.leave, d.keys(w.key, d.watchersKey(w.key)), w.hub.id+w.id, d.channel(), flag(d.cluster != nil))
+	_, _ = d.call(ctx, d.scripts.leave, d.keys(w.key, d.watchersKey(w.key)), w.hub.id+w.id, d.channel(), digit(d.cluster != nil))
 }
 
 // close ends the subscription. Watches that have not been stopped get no more hints.
