@@ -1,6 +1,7 @@
 package redishold
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -25,11 +26,14 @@ func failure(verb, key string, err error) error {
 func certain(err error) bool {
 	var reply redis.Error
 	var network *net.OpError
+	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &reply):
 		return true
 	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		return true // it never got a connection
+	case errors.As(err, &certificate):
+		return true // nothing is sent before
 	case errors.As(err, &network):
 		return network.Op == "dial"
 	}

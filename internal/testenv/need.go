@@ -23,6 +23,9 @@ func need(tb testing.TB, program, install string) string {
 	return ""
 }
 
+// FreePort returns a loopback port for a server that listens on several; see freePort.
+func FreePort(tb testing.TB) int { tb.Helper(); return freePort(tb) }
+
 // freePort returns a loopback port that nobody listens on. Another process can take it before the server does; start then
 // tries again with another one.
 func freePort(tb testing.TB) int {
