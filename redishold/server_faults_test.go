@@ -246,3 +246,31 @@ func wordOf(word string) string {
 	}
 	return word
 }
+
+// A server that evicts takes locks first, because they expire. The holder is told by its next renewal.
+func TestEvictionIsALoss(t *testing.T) {
+	t.Parallel()
+	for _, policy := range []string{"volatile-lru", "noeviction"} {
+		r := testenv.StartRedis(t, "--maxmemory-policy", policy)
+		d := openDriver(t, r.Addr, nil)
+		lease := mustAcquire(t, newLock(t, open(t, r.Addr, nil), "k", 1500*time.Millisecond))
+		if policy == "noeviction" { // the control
+			r.Do(t, "CONFIG", "SET", "maxmemory", "1")
+			before := lease.Deadline()
+			testenv.Eventually(t, "it is renewed", func() bool {
+				return lease.Err() != nil || lease.Deadline().Sub(before) > 100*time.Millisecond
+			})
+			if lease.Err() != nil {
+				t.Errorf("with noeviction: %v", lease.Err())
+			}
+			continue
+		}
+		r.Do(t, "CONFIG", "SET", "maxmemory", "1")
+		_, _ = r.Try("SET", "filler", "x")
+		lost(t, lease, holdlock.LossGone)
+		r.Do(t, "CONFIG", "SET", "maxmemory", "0")
+		if g := grant(t, d, request("k", time.Minute)); g.Token <= lease.Token() {
+			t.Errorf("token %d after %d", g.Token, lease.Token())
+		}
+	}
+}
