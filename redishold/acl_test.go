@@ -166,3 +166,42 @@ func TestWithoutPubSubRights(t *testing.T) {
 		t.Errorf("the waiter: %v", err)
 	}
 }
+
+// What the documentation adds for plain keys, for Replicas and for a Cluster.
+func TestDocumentedACLForMore(t *testing.T) {
+	t.Parallel()
+	rights := documentedACL(t)
+	t.Run("plain keys", func(t *testing.T) {
+		_, d, _ := restricted(t, append([]string{"~k", "+pttl", "+del"}, rights...), &Options{PlainKeys: true})
+		if err := lifeOf(t, d, 20*time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("replicas", func(t *testing.T) {
+		_, d, _ := restricted(t, append([]string{"+wait"}, rights...), &Options{Replicas: 1})
+		if _, err := d.Acquire(t.Context(), request("k", time.Minute)); err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
+			t.Error(err)
+		}
+	})
+	t.Run("cluster", func(t *testing.T) {
+		nodes := testenv.StartCluster(t)
+		for _, r := range nodes {
+			r.Do(t, append([]string{
+				"ACL", "SETUSER", "locks", "on", ">secret", "+cluster|slots", "+cluster|shards", "+command",
+			}, rights...)...)
+		}
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: testenv.Addrs(nodes), Username: "locks", Password: "secret", ContextTimeoutEnabled: true,
+			MaintNotificationsConfig: noMaintenance,
+		})
+		defer rdb.Close()
+		d, err := NewDriver(rdb, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		if err := lifeOf(t, d, 20*time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+}
