@@ -47,7 +47,8 @@ func TestFailover(t *testing.T) {
 		if !replicated {
 			s.Isolate(t)
 		}
-		lease := mustAcquire(t, newLock(t, c, "k", 9*time.Second))
+		// Long enough for a failover on a busy machine: renewals fail meanwhile, and are due again every 8 s after it.
+		lease := mustAcquire(t, newLock(t, c, "k", 24*time.Second))
 		if replicated {
 			testenv.Eventually(t, "the replica has the lock", func() bool {
 				return s.Servers[1].Do(t, "EXISTS", "holdlock:{:k}") == "1"
