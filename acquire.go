@@ -141,7 +141,7 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 	}
 	req.Holder.Purpose = l.opts.Purpose
 	trust := l.opts.TTL - margin(l.opts.TTL)
-	undo := func() { c.undoer.add(l, req.Ref, time.Time{}) }
+	undo := func() { c.undoer.addAcquire(l, req.Ref) }
 
 	sent := c.clock.now() // before the first byte: the store starts to count later
 	grant, err := call(ctx, c, min(c.timeout, trust),
@@ -188,7 +188,7 @@ func holderOf(h *HeldError) *Holder {
 // giveUp undoes the last try if it is unclear and will not be repeated.
 func (a *attempt) giveUp() {
 	if a.nonce != "" {
-		a.lock.c.undoer.add(a.lock, driver.Ref{Key: storeKey(a.lock.name, a.lock.key), Nonce: a.nonce}, time.Time{})
+		a.lock.c.undoer.addAcquire(a.lock, driver.Ref{Key: storeKey(a.lock.name, a.lock.key), Nonce: a.nonce})
 		a.nonce = ""
 	}
 }

@@ -204,7 +204,7 @@ func (l *Lease) giveBack(ctx context.Context) (Event, error) {
 		lost := &LostError{Name: name, Key: key, Token: l.token, Reason: LossGone}
 		e.Kind, e.Reason, e.Err, err = Lost, lost.Reason, lost, lost
 	default:
-		c.undoer.add(l.lock, l.ref, keepUntil)
+		c.undoer.addRelease(l.lock, l.ref, keepUntil)
 		err = l.lock.storeError("release", err)
 		e.Kind, e.Err = Unreleased, err
 	}

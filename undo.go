@@ -24,6 +24,7 @@ type undoer struct {
 type undo struct {
 	lock      *Lock
 	ref       driver.Ref
+	acquire   bool      // what is unclear is its acquire, which may still be on its way
 	keepUntil time.Time // the key stays taken until then (MinHold)
 	until     time.Time // the term has ended by itself by then
 }
@@ -38,14 +39,24 @@ func newUndoer(c *Client) *undoer {
 	return &undoer{c: c, ctx: ctx, cancel: cancel}
 }
 
-// add gives back a term that may exist. A term under which there was no work keeps its key no longer: keepUntil is zero.
-func (u *undoer) add(l *Lock, ref driver.Ref, keepUntil time.Time) {
+// addAcquire gives back a term that may exist, or may come to exist when a request arrives late. There was no work under
+// it, so it does not keep its key.
+func (u *undoer) addAcquire(l *Lock, ref driver.Ref) { u.add(undo{lock: l, ref: ref, acquire: true}) }
+
+// addRelease gives back a term under which the work has ended.
+func (u *undoer) addRelease(l *Lock, ref driver.Ref, keepUntil time.Time) {
+	u.add(undo{lock: l, ref: ref, keepUntil: keepUntil})
+}
+
+func (u *undoer) add(job undo) {
+	opts := &job.lock.opts
+	job.until = time.Now().Add(max(opts.TTL, opts.MinHold))
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ctx.Err() != nil || len(u.queue) >= maxUndos {
 		return
 	}
-	u.queue = append(u.queue, undo{l, ref, keepUntil, time.Now().Add(max(l.opts.TTL, l.opts.MinHold))})
+	u.queue = append(u.queue, job)
 	if u.done == nil {
 		u.done = make(chan struct{})
 		go u.run(u.done)
@@ -71,7 +82,9 @@ func (u *undoer) run(done chan struct{}) {
 // do makes one try and puts the job back in the queue if the store failed.
 func (u *undoer) do(job undo) {
 	_, err := call(u.ctx, u.c, u.c.timeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, u.c.drv.Release(ctx, &driver.ReleaseRequest{Ref: job.ref, KeepFor: max(0, time.Until(job.keepUntil))})
+		return struct{}{}, u.c.drv.Release(ctx, &driver.ReleaseRequest{
+			Ref: job.ref, KeepFor: max(0, time.Until(job.keepUntil)), Undo: job.acquire,
+		})
 	}, discard)
 	if err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrClosed) {
 		return

@@ -92,6 +92,11 @@ type RenewRequest struct {
 type ReleaseRequest struct {
 	Ref     Ref
 	KeepFor time.Duration // 0, or how much longer the key stays taken, counted from now by the store's clock
+
+	// Undo says that the Acquire of this term was given up without an answer and may still be on its way. A store in which
+	// one request can overtake another should then refuse that nonce for some minutes, even if the term does not stand and
+	// the answer is ErrGone; or else the term starts when the Acquire arrives, and lasts its TTL for nobody.
+	Undo bool
 }
 
 // Grant is the answer to a successful Acquire or Renew.

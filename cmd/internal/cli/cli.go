@@ -45,7 +45,7 @@ type command struct {
 
 // globals are the flags of all commands, and what the commands run in.
 type globals struct {
-	Store     string        `help:"Where locks live: sqlite:PATH. Default: a file of this user; see docs/cli.md." env:"HOLDLOCK_STORE" placeholder:"URL"`
+	Store     string        `help:"Where locks live: sqlite:PATH, redis://HOST, redis+sentinel://…, redis+cluster://…. Default: a file of this user; see docs/cli.md." env:"HOLDLOCK_STORE" placeholder:"URL"`
 	Namespace string        `help:"Keeps the names of one team or stage apart from another's in one store." env:"HOLDLOCK_NAMESPACE" placeholder:"NAME"`
 	JSON      bool          `name:"json" help:"Print data and messages as JSON, one object a line."`
 	Timeout   time.Duration `help:"How long the store may take for one call." default:"5s"`

@@ -27,8 +27,11 @@ func openStore(url, namespace string) (driver.Driver, error) {
 		return nil, usage("--store sqlite: has a host; write sqlite:PATH, or sqlite:///PATH for an absolute one")
 	case scheme == "sqlite":
 		return openSQLite(rest, namespace)
+	case isRedis(scheme):
+		return openRedis(scheme, rest, namespace)
 	}
-	return nil, usage(fmt.Sprintf("--store has the unknown scheme %q; known: sqlite:PATH", scheme))
+	return nil, usage(fmt.Sprintf("--store has the unknown scheme %q; known: sqlite:PATH, redis://, rediss://, "+
+		"redis+sentinel://, redis+cluster://", scheme))
 }
 
 // isScheme tells a scheme from a user, a password or a host that stands first in what is not a URL.

@@ -1,0 +1,39 @@
+//go:build unix
+
+package testenv
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// need returns the path of a program, or ends the test.
+func need(tb testing.TB, program, install string) string {
+	tb.Helper()
+	path, err := exec.LookPath(program)
+	if err == nil {
+		return path
+	}
+	if os.Getenv("CI") == "true" || os.Getenv("HOLDLOCK_TEST_REQUIRE") != "" {
+		tb.Fatalf("%s is not installed, and nothing may be skipped here; install it: %s", program, install)
+	}
+	tb.Skipf("NOT TESTED: %s is not installed (%s). With CI=true or HOLDLOCK_TEST_REQUIRE=1 this is a failure", program, install)
+	return ""
+}
+
+// FreePort returns a loopback port for a server that listens on several; see freePort.
+func FreePort(tb testing.TB) int { tb.Helper(); return freePort(tb) }
+
+// freePort returns a loopback port that nobody listens on. Another process can take it before the server does; start then
+// tries again with another one.
+func freePort(tb testing.TB) int {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("no free port: %v", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

@@ -1,0 +1,274 @@
+package redishold
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// A Driver is one program's access to a store. It implements driver.Driver, BatchRenewer, Waiter, Lister and Breaker, and
+// is safe for concurrent use.
+type Driver struct {
+	client  redis.UniversalClient
+	cluster *redis.ClusterClient // the client, if it is one
+	ns      string
+	prefix  string // of slots
+	plain   bool
+	acks    int // replicas that have to confirm
+	scripts *scripts
+	traits  driver.Traits
+	log     *slog.Logger
+	hub     *hub
+	lists   listCache
+	hung    atomic.Int64
+
+	closing chan struct{}
+	close   sync.Once
+}
+
+var namespaces = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+
+// NewDriver returns a driver on a Redis client, for combinators and tests; programs use Open.
+func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	ns := opts.Namespace
+	if ns == "" {
+		ns = "holdlock"
+	}
+	switch {
+	case !namespaces.MatchString(ns):
+		return nil, fmt.Errorf("redishold: namespace %.80q: 1 to 64 of A-Z a-z 0-9 . _ : - are allowed", ns)
+	case opts.Replicas < 0:
+		return nil, fmt.Errorf("redishold: Replicas is %d; 0 for none, or how many have to confirm", opts.Replicas)
+	}
+	d := &Driver{
+		client: client, ns: ns, prefix: ns + ":{:", plain: opts.PlainKeys, acks: opts.Replicas,
+		scripts: newScripts(opts.PlainKeys), log: opts.logger(), closing: make(chan struct{}),
+	}
+	kind, where, forgets := "redis", "", driver.OnRestart
+	switch c := client.(type) {
+	case nil:
+		return nil, errors.New("redishold: the Redis client is nil")
+	case *redis.Ring:
+		return nil, errors.New("redishold: a redis.Ring is refused: its clients can disagree about which server has a key, " +
+			"and then do not exclude each other; use one server, Sentinel or a Cluster, or quorumhold over several servers")
+	case *redis.ClusterClient:
+		d.cluster = c
+		addrs := slices.Clone(c.Options().Addrs)
+		slices.Sort(addrs)
+		kind, where, forgets = "redis+cluster", strings.Join(addrs, ","), driver.OnFailover
+	case *redis.Client:
+		o := c.Options()
+		where = fmt.Sprintf("%s/%d", o.Addr, o.DB)
+		if o.Addr == "FailoverClient" { // the name that go-redis gives to clients for Sentinel
+			kind, where, forgets = "redis+sentinel", fmt.Sprintf("db %d", o.DB), driver.OnFailover
+		}
+	}
+	if opts.Failover {
+		forgets = driver.OnFailover
+	}
+	location := fmt.Sprintf("%s %s, namespace %s", kind, where, ns)
+	fencing := driver.WhileDataSurvives
+	if d.plain {
+		location, fencing = fmt.Sprintf("%s %s, plain keys", kind, where), driver.NoTokens
+	}
+	if opts.Location != "" {
+		location = opts.Location
+	}
+	d.traits = driver.Traits{
+		Name: "redis", Location: location, Scope: driver.Cluster, Fencing: fencing, Forgets: forgets,
+		Clock: driver.WallClock, MinTTL: 100 * time.Millisecond, TTLStep: 3 * time.Millisecond,
+	}
+	d.hub = newHub(d)
+	return d, nil
+}
+
+// Traits implements driver.Driver.
+func (d *Driver) Traits() driver.Traits { return d.traits }
+
+// Close implements driver.Driver. It does not close the Redis client.
+func (d *Driver) Close() error {
+	d.close.Do(func() { close(d.closing) })
+	d.hub.close()
+	return nil
+}
+
+// usable says why a call cannot be made.
+func (d *Driver) usable(ctx context.Context, verb, key string) error {
+	err := ctx.Err()
+	select {
+	case <-d.closing:
+		err = driver.ErrClosed
+	default:
+	}
+	if err != nil {
+		return fmt.Errorf("redishold: %s %q: %w (%w)", verb, key, err, driver.ErrNotApplied)
+	}
+	if d.plain && d.cluster != nil && strings.Contains(key, "}") {
+		return fmt.Errorf("redishold: %s %q: with PlainKeys on a Cluster no name may contain }: "+
+			"what stands beside the plain key could not be on the same node (%w)", verb, key, driver.ErrNotApplied)
+	}
+	return nil
+}
+
+// keys returns the keys of a script for one lock.
+func (d *Driver) keys(key string, more ...string) []string {
+	if d.plain {
+		return append([]string{d.plainSlotKey(key), key}, more...)
+	}
+	return append([]string{d.slotKey(key)}, more...)
+}
+
+// Acquire implements driver.Driver.
+func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+	const verb = "acquire"
+	key := req.Ref.Key
+	if err := d.usable(ctx, verb, key); err != nil {
+		return driver.Grant{}, err
+	}
+	holder, err := toJSON(req.Holder)
+	if err != nil {
+		return driver.Grant{}, failure(verb, key, err)
+	}
+	reply, err := d.write(ctx, req.Ref, d.scripts.acquire, d.keys(key),
+		req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), uint64(req.Floor), holder)
+	if err != nil {
+		return driver.Grant{}, failure(verb, key, err)
+	}
+	word, rest, err := answer(reply)
+	if err != nil {
+		return driver.Grant{}, failure(verb, key, err)
+	}
+	switch {
+	case word == "G" && len(rest) == 3:
+		g := driver.Grant{Previous: endingOf(rest[1])}
+		if g.Token, err = d.token(rest[0]); err == nil {
+			g.Prior, err = parsePrior(key, rest[2])
+		}
+		if err != nil {
+			return driver.Grant{}, failure(verb, key, err)
+		}
+		if g.Prior != nil && d.plain {
+			g.Prior.Token = 0
+		}
+		return g, nil
+	case word == "H" && len(rest) == 2:
+		now, err := strconv.ParseInt(rest[0], 10, 64)
+		if err != nil {
+			return driver.Grant{}, failure(verb, key, err)
+		}
+		term, _, err := d.term(key, rest[1], now)
+		if err != nil {
+			return driver.Grant{}, failure(verb, key, err)
+		}
+		term.Key = key
+		return driver.Grant{}, &driver.HeldError{Term: term}
+	case word == "U":
+		return driver.Grant{}, failure(verb, key, fmt.Errorf("this attempt was given up and undone (%w)", driver.ErrNotApplied))
+	case word == "X":
+		return driver.Grant{}, failure(verb, key, fmt.Errorf("%w: %w", driver.ErrTokensExhausted, driver.ErrNotApplied))
+	}
+	return driver.Grant{}, failure(verb, key, fmt.Errorf("the script answered %v", reply))
+}
+
+// Renew implements driver.Driver.
+func (d *Driver) Renew(ctx context.Context, req *driver.RenewRequest) (driver.Grant, error) {
+	res := d.RenewBatch(ctx, []*driver.RenewRequest{req})
+	return res[0].Grant, res[0].Err
+}
+
+// Release implements driver.Driver.
+func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error {
+	const verb = "release"
+	key := req.Ref.Key
+	if err := d.usable(ctx, verb, key); err != nil {
+		return err
+	}
+	reply, err := d.call(ctx, d.scripts.release, d.keys(key, d.watchersKey(key)),
+		req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo), d.channel(), digit(d.cluster != nil))
+	return d.ended(verb, key, reply, err)
+}
+
+// Break implements driver.Breaker.
+func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
+	const verb = "break"
+	key := req.Ref.Key
+	if err := d.usable(ctx, verb, key); err != nil {
+		return err
+	}
+	by, err := toJSON(req.By)
+	if err != nil {
+		return failure(verb, key, err)
+	}
+	reply, err := d.call(ctx, d.scripts.breakTerm, d.keys(key, d.watchersKey(key)),
+		req.Ref.Nonce, by, digit(req.Now), d.channel(), digit(d.cluster != nil))
+	return d.ended(verb, key, reply, err)
+}
+
+// ended judges the reply to what ends a term.
+func (d *Driver) ended(verb, key string, reply any, err error) error {
+	if err != nil {
+		return failure(verb, key, err)
+	}
+	word, rest, err := answer(reply)
+	switch {
+	case err != nil:
+		return failure(verb, key, err)
+	case word == "K":
+		return nil
+	case word == "g" || word == "b":
+		return goneError(verb, key, word, rest)
+	case word == "F":
+		return failure(verb, key, fmt.Errorf("another program holds it and cannot be told; break it with Now (%w)", driver.ErrNotApplied))
+	}
+	return failure(verb, key, fmt.Errorf("the script answered %v", reply))
+}
+
+// term is parseSlot for this store.
+func (d *Driver) term(key, slot string, now int64) (driver.Term, bool, error) {
+	t, ok, err := parseSlot(key, slot, now)
+	if d.plain {
+		t.Token = 0
+	}
+	return t, ok, err
+}
+
+func (d *Driver) token(s string) (driver.Token, error) {
+	if d.plain {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	return driver.Token(n), err
+}
+
+// micros rounds up: a term must not be shorter than asked.
+func micros(t time.Duration) int64 { return int64((t + time.Microsecond - 1) / time.Microsecond) }
+
+func digit(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // cannot fail: crypto/rand ends the program instead
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,70 @@
+package redishold
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// failure makes the error of a call that the store did not answer. The server's or the client library's own error stays
+// reachable with errors.As.
+func failure(verb, key string, err error) error {
+	if certain(err) && !errors.Is(err, driver.ErrNotApplied) {
+		return fmt.Errorf("redishold: %s %q: %w (%w)", verb, key, err, driver.ErrNotApplied)
+	}
+	return fmt.Errorf("redishold: %s %q: %w", verb, key, err)
+}
+
+// certain says whether a failed call has certainly changed nothing. Every command is sent once (see single), and every
+// script writes last, so an error that the server answers came before the write: READONLY, OOM, MISCONF, NOREPLICAS,
+// LOADING, NOPERM, MOVED, CLUSTERDOWN and the like. A connection that failed after it stood may have carried the request.
+func certain(err error) bool {
+	var reply redis.Error
+	var network *net.OpError
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &reply):
+		return true
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
+		return true // it never got a connection
+	case errors.As(err, &certificate):
+		return true // nothing is sent before
+	case errors.As(err, &network):
+		return network.Op == "dial"
+	}
+	return false
+}
+
+// answer checks the reply of a script and returns its parts: a word and what belongs to it.
+func answer(reply any) (word string, rest []string, err error) {
+	parts, ok := reply.([]any)
+	if !ok || len(parts) == 0 {
+		return "", nil, fmt.Errorf("the script answered %v", reply)
+	}
+	all := make([]string, len(parts))
+	for i, p := range parts {
+		if all[i], ok = p.(string); !ok {
+			return "", nil, fmt.Errorf("the script answered %v", reply)
+		}
+	}
+	switch all[0] {
+	case "V":
+		return "", nil, fmt.Errorf("%w (%w)", errVersion("?"), driver.ErrNotApplied)
+	default:
+		return all[0], all[1:], nil
+	}
+}
+
+// goneError is ErrGone, or ErrBroken with by whom.
+func goneError(verb, key, word string, rest []string) error {
+	if word == "b" && len(rest) == 1 {
+		_, by := parseTexts("", rest[0])
+		return fmt.Errorf("redishold: %s %q: %w: %s", verb, key, driver.ErrBroken, by)
+	}
+	return fmt.Errorf("redishold: %s %q: %w", verb, key, driver.ErrGone)
+}

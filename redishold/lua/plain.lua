@@ -1,0 +1,49 @@
+-- PlainKeys: beside the slot there is the key that other programs lock by SET NX PX and unlock by compare and delete. It
+-- decides; the slot only describes. Key 2i-1 is a slot, 2i the plain key of it.
+local STRIDE = 2
+local COOLING = 'holdlock:cooling'
+
+local function load(i)
+  local s = redis.call('GET', KEYS[2 * i - 1])
+  if s and sub(s, 1, 1) ~= '1' then return s end
+  local p = redis.call('GET', KEYS[2 * i])
+  if not p then
+    if s and free(s) > now then s = sub(s, 1, 2) .. digits(now) .. sub(s, 19) end
+    return s
+  end
+  local left = redis.call('PTTL', KEYS[2 * i])
+  if left < 0 then left = 31536000000 end  -- somebody forgot to set an expiry: a year
+  local ends = digits(now + left * 1000)
+  if s and (nonce(s) == p and (state(s) == 'H' or state(s) == 'B') or p == COOLING and state(s) == 'R') then
+    return sub(s, 1, 2) .. ends .. sub(s, 19)
+  end
+  -- A foreign program's, or ours whose slot is lost.
+  local mark = 'H'
+  if #p ~= 32 or find(p, '[^0-9a-f]') then mark, p = 'F', sub(redis.sha1hex(p), 1, 32) end
+  local undone = ''
+  local last = digits(0)
+  if s then
+    last = sub(s, 19, 34)
+    local _, _, _, u = texts(s)
+    undone = u or ''
+  end
+  return '1' .. mark .. ends .. last .. digits(0) .. p .. 'n\n\n\n\n' .. undone
+end
+
+local function save(i, s, oom)
+  local slot, plain = KEYS[2 * i - 1], KEYS[2 * i]
+  -- Redis counts from the last whole millisecond, so one more keeps the key from ending early.
+  local left = format('%.0f', math.ceil((free(s) - now) / 1000) + 1)
+  if free(s) <= now then
+    redis.call('DEL', plain)
+    put(slot, s, oom)
+  elseif state(s) == 'R' then
+    redis.call('PEXPIRE', plain, left)
+    redis.call('SET', plain, COOLING, 'PX', left)
+    put(slot, s, oom)
+  else
+    if oom then redis.call('PEXPIRE', plain, left) end
+    put(slot, s, oom)
+    redis.call('SET', plain, nonce(s), 'PX', left)
+  end
+end

@@ -1,0 +1,67 @@
+package redishold
+
+import (
+	"log/slog"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdlock/holdlock"
+)
+
+// Options are for Open and NewDriver; nil means all defaults.
+type Options struct {
+	// Namespace separates applications that share a server: locks of different namespaces have nothing to do with each
+	// other. Every key and channel begins with it. 1 to 64 of the signs A-Z a-z 0-9 . _ : -; default "holdlock". With
+	// PlainKeys it is only for what stands beside the plain keys.
+	Namespace string
+
+	// PlainKeys makes a lock exclude other programs that lock the Redis key of the same name in the usual way: SET key value
+	// NX PX, and compare and delete. The name is used as it is, LOCK or LOCK/KEY, without the namespace. Those programs issue
+	// no fencing tokens, so there are none; a lock that they free wakes nobody, so waiters poll. All programs of holdlock on
+	// these locks need this option.
+	PlainKeys bool
+
+	// Replicas is how many replicas have to confirm a grant or a renewal before it counts (WAIT). It makes it less likely
+	// that a failover forgets a lock, and not impossible, because a replica that has confirmed nothing can be promoted.
+	// Default 0: none.
+	Replicas int
+
+	// Failover says that a replica can take over behind the address of a plain client, as managed services do. It changes
+	// Traits only. Sentinel and Cluster clients are known to.
+	Failover bool
+
+	// Location replaces what messages call this store, for a client from whose options it cannot be told, such as one for
+	// Sentinel. It should name everything that decides whether two programs exclude each other, and no secrets.
+	Location string
+
+	// Logger gets a line when the rights of the user do not allow hints, so that waiters poll. Default: Client.Logger.
+	Logger *slog.Logger
+
+	// Client are the settings of the client. NewDriver uses the Logger alone.
+	Client holdlock.ClientOptions
+}
+
+// Open returns a client on a Redis client for one server, Sentinel or a Cluster; a Ring is refused. It connects to nothing
+// yet. The Redis client stays yours: close it after Client.Shutdown. Give it to nothing else that can take all of its
+// connections for long, or renewals wait for one.
+func Open(client redis.UniversalClient, opts *Options) (*holdlock.Client, error) {
+	if opts == nil {
+		opts = &Options{}
+	}
+	d, err := NewDriver(client, opts)
+	if err != nil {
+		return nil, err
+	}
+	return holdlock.NewClient(d, &opts.Client)
+}
+
+func (o *Options) logger() *slog.Logger {
+	switch {
+	case o.Logger != nil:
+		return o.Logger
+	case o.Client.Logger != nil:
+		return o.Client.Logger
+	default:
+		return slog.New(slog.DiscardHandler)
+	}
+}

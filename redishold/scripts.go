@@ -1,0 +1,94 @@
+package redishold
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The scripts are the steps of the contract. All begin with common.lua and then slots.lua or plain.lua, which differ in
+// what a lock is made of.
+var (
+	//go:embed lua/common.lua
+	luaCommon string
+	//go:embed lua/slots.lua
+	luaSlots string
+	//go:embed lua/plain.lua
+	luaPlain string
+	//go:embed lua/acquire.lua
+	luaAcquire string
+	//go:embed lua/renew.lua
+	luaRenew string
+	//go:embed lua/release.lua
+	luaRelease string
+	//go:embed lua/break.lua
+	luaBreak string
+	//go:embed lua/look.lua
+	luaLook string
+	//go:embed lua/watch.lua
+	luaWatch string
+	//go:embed lua/leave.lua
+	luaLeave string
+)
+
+type script struct{ source, sha string }
+
+type scripts struct{ acquire, renew, release, breakTerm, look, watch, leave *script }
+
+func newScripts(plain bool) *scripts {
+	head := luaCommon + luaSlots
+	if plain {
+		head = luaCommon + luaPlain
+	}
+	s := func(body string) *script {
+		sum := sha1.Sum([]byte(head + body))
+		return &script{source: head + body, sha: hex.EncodeToString(sum[:])}
+	}
+	return &scripts{
+		acquire: s(luaAcquire), renew: s(luaRenew), release: s(luaRelease), breakTerm: s(luaBreak), look: s(luaLook),
+		watch: s(luaWatch), leave: s(luaLeave),
+	}
+}
+
+// evalsha and eval are the two ways to call a script. Servers forget scripts whenever they like.
+func (s *script) evalsha(ctx context.Context, keys []string, args []any) *redis.Cmd {
+	return command(ctx, "evalsha", s.sha, keys, args)
+}
+
+func (s *script) eval(ctx context.Context, keys []string, args []any) *redis.Cmd {
+	return command(ctx, "eval", s.source, keys, args)
+}
+
+func command(ctx context.Context, verb, what string, keys []string, args []any) *redis.Cmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, verb, what, len(keys))
+	for _, k := range keys {
+		all = append(all, k)
+	}
+	cmd := redis.NewCmd(ctx, append(all, args...)...)
+	cmd.SetFirstKeyPos(3)
+	return cmd
+}
+
+// single is a command that the client library sends once only. A retry of its own would hide whether an error is certain,
+// and take the time for one of ours.
+type single struct{ *redis.Cmd }
+
+// NoRetry is part of redis.Cmder.
+func (single) NoRetry() bool { return true }
+
+// call calls a script once and returns its reply.
+func (d *Driver) call(ctx context.Context, s *script, keys []string, args ...any) (any, error) {
+	return bounded(ctx, d, func(ctx context.Context) (any, error) {
+		cmd := s.evalsha(ctx, keys, args)
+		err := d.client.Process(ctx, single{cmd})
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			cmd = s.eval(ctx, keys, args)
+			err = d.client.Process(ctx, single{cmd})
+		}
+		return cmd.Val(), err
+	})
+}

@@ -1,0 +1,137 @@
+package redishold
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// The wire format, version 1. Programs of different releases share a server, so it changes only together with the version,
+// and testdata/wire1.golden holds it fast.
+//
+// The slot of key K in namespace N is N:{:K}. The braces make all keys of a lock live on one node of a Cluster: the colon
+// is there because a tag must not be empty, and a } in K ends the tag early in the same way for all keys of K. The line of
+// watchers is the list N:{:K}:w; a slot ends in }, so the two never meet.
+//
+//	offset length
+//	0      1   version, "1"
+//	1      1   state: H held, B broken, R released (cooling while free lies ahead), N no term yet
+//	2      16  free: when the key becomes free, µs since 1970 by the server's clock
+//	18     16  token, decimal
+//	34     16  H, B: when the term started, µs; R: the id of the call that released it
+//	50     32  nonce of the term
+//	82     1   how the term before ended: n none, r released, l lapsed, b broken
+//	83         four lines, each begun by a newline:
+//	           holder, JSON; by whom it was broken, a JSON string, or empty;
+//	           prior: token, start, holder, tab, by whom broken, of the term before if it lapsed or was broken;
+//	           undone: nonces not to be granted any more, each followed by 16 digits: until when
+//
+// A value of another version is left alone and reported.
+const headerLen = 83
+
+// slotKey, lineKey and channel name what belongs to a key.
+func (d *Driver) slotKey(key string) string { return d.prefix + key + "}" }
+func (d *Driver) lineKey(key string) string { return d.prefix + key + "}:w" }
+func (d *Driver) channel() string           { return d.ns + ":w:" }
+
+// parseSlot returns the term in a slot as of now (µs); ok is false if the key is free.
+func parseSlot(key, s string, now int64) (t driver.Term, ok bool, err error) {
+	if s == "" {
+		return t, false, nil
+	}
+	lines := strings.SplitN(s, "\n", 5)
+	if s[0] != '1' || len(lines) != 5 || len(lines[0]) != headerLen {
+		return t, false, errVersion(s)
+	}
+	free, err := strconv.ParseInt(s[2:18], 10, 64)
+	if err != nil {
+		return t, false, fmt.Errorf("the slot is damaged: %w", err)
+	}
+	if free <= now {
+		return t, false, nil
+	}
+	token, err := strconv.ParseUint(s[18:34], 10, 64)
+	if err != nil {
+		return t, false, fmt.Errorf("the slot is damaged: %w", err)
+	}
+	t = driver.Term{Key: key, Token: driver.Token(token), Remaining: time.Duration(free-now) * time.Microsecond}
+	switch s[1] {
+	case 'R':
+		t.Cooling = true
+		return t, true, nil
+	case 'F':
+		t.Nonce, t.Holder.Label = s[50:82], "another program (plain key)"
+		return t, true, nil
+	}
+	t.Nonce = s[50:82]
+	t.Holder, t.Broken = parseTexts(lines[1], lines[2])
+	t.Acquired, err = parseTime(s[34:50])
+	return t, true, err
+}
+
+// parsePrior returns the term before, or nil.
+func parsePrior(key, s string) (*driver.Term, error) {
+	if s == "" {
+		return nil, nil
+	}
+	if len(s) < 32 {
+		return nil, fmt.Errorf("the slot is damaged: prior %q", s)
+	}
+	token, err := strconv.ParseUint(s[:16], 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("the slot is damaged: %w", err)
+	}
+	t := &driver.Term{Key: key, Token: driver.Token(token)}
+	if t.Acquired, err = parseTime(s[16:32]); err != nil {
+		return nil, err
+	}
+	holder, broken, _ := strings.Cut(s[32:], "\t")
+	t.Holder, t.Broken = parseTexts(holder, broken)
+	return t, nil
+}
+
+func parseTime(s string) (time.Time, error) {
+	us, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the slot is damaged: %w", err)
+	}
+	return time.UnixMicro(us), nil
+}
+
+// parseTexts is lenient: these are for people, and nothing is decided by them.
+func parseTexts(holder, broken string) (h driver.Holder, by string) {
+	if json.Unmarshal([]byte(holder), &h) != nil {
+		h = driver.Holder{}
+	}
+	if json.Unmarshal([]byte(broken), &by) != nil {
+		by = ""
+	}
+	return h, by
+}
+
+func toJSON(v any) (string, error) {
+	b, err := json.Marshal(v)
+	return string(b), err
+}
+
+func endingOf(s string) driver.Ending {
+	switch s {
+	case "r":
+		return driver.Released
+	case "l":
+		return driver.Lapsed
+	case "b":
+		return driver.Broken
+	default:
+		return driver.None
+	}
+}
+
+func errVersion(s string) error {
+	return fmt.Errorf("the key holds %.20q, which is not of wire version 1: "+
+		"it was written by a newer holdlock (upgrade this one) or by another program (choose another namespace)", s)
+}

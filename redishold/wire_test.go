@@ -1,0 +1,203 @@
+//go:build unix
+
+package redishold
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/internal/testenv"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const golden = "testdata/wire1.golden"
+
+// TestWireLayout holds the layout fast: programs of different releases share a server. If it fails, the change needs a new
+// version of the format, and code that refuses or understands the old one.
+func TestWireLayout(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	d := openDriver(t, r.Addr, &Options{Namespace: "golden"})
+	var got strings.Builder
+	show := func(what string) {
+		t.Helper()
+		var keys []string
+		for line := range strings.Lines(r.Do(t, "KEYS", "*")) {
+			if !strings.HasSuffix(strings.TrimSpace(line), ":w") {
+				keys = append(keys, strings.TrimSpace(line))
+			}
+		}
+		fmt.Fprintf(&got, "%s: %s = %q\n", what, keys[0], normal(r.Do(t, "GET", keys[0])))
+	}
+	req := request("a}b{", time.Minute)
+	req.Holder = driver.Holder{Host: "h", PID: 7, Label: "l\n", Purpose: "p"}
+	grant(t, d, req)
+	show("held")
+	if err := d.Break(t.Context(), &driver.BreakRequest{Ref: req.Ref, By: "ops\t1", Now: true}); err != nil {
+		t.Fatal(err)
+	}
+	show("broken")
+	next := request("a}b{", time.Minute)
+	grant(t, d, next)
+	show("after a broken one")
+	if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: next.Ref, KeepFor: time.Second, Undo: true}); err != nil {
+		t.Fatal(err)
+	}
+	show("cooling, its acquire undone")
+	r.Do(t, "FLUSHALL")
+	_ = d.Release(t.Context(), &driver.ReleaseRequest{Ref: next.Ref, Undo: true})
+	show("undone before it came")
+	r.Do(t, "FLUSHALL")
+	if _, _, err := d.Watch(t.Context(), "a}b{"); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(&got, "line: %s = %q\n", r.Do(t, "KEYS", "*"), normal(r.Do(t, "LRANGE", d.lineKey("a}b{"), "0", "-1")))
+
+	if *update {
+		if err := os.WriteFile(golden, []byte(got.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.String() != string(want) {
+		t.Errorf("the layout has changed:\n%s\nwant\n%s", got.String(), want)
+	}
+}
+
+// normal replaces what differs from run to run.
+func normal(s string) string {
+	// The header first, by position: a nonce can look like a time, and the id of a call like both.
+	if len(s) > headerLen {
+		number := func(from int) string {
+			if strings.Trim(s[from:from+16], "0") == "" {
+				return s[from : from+16]
+			}
+			return "<number>"
+		}
+		head := s[:2] + number(2) + number(18) + number(34)
+		if s[1] == 'N' {
+			head += s[50:83]
+		} else {
+			head += "<nonce>" + s[82:83]
+		}
+		s = head + s[83:]
+	}
+	s = regexp.MustCompile(`[0-9a-f]{32}[0-9]{16}`).ReplaceAllString(s, "<undone>")
+	s = regexp.MustCompile(`[0-9]{32}`).ReplaceAllString(s, "<number><number>")
+	s = regexp.MustCompile(`^[0-9a-f]{16}1$`).ReplaceAllString(s, "<process>1")
+	return s
+}
+
+// What another version has written is not guessed at, and not touched.
+func TestAnotherVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	for _, plain := range []bool{false, true} {
+		d := openDriver(t, r.Addr, &Options{PlainKeys: plain})
+		const newer = "2 something that is not known yet"
+		slot := d.keys("k")[0]
+		r.Do(t, "SET", slot, newer, "PX", "60000")
+		req := request("k", time.Minute)
+		_, acquired := d.Acquire(t.Context(), req)
+		_, renewed := d.Renew(t.Context(), &driver.RenewRequest{Ref: req.Ref, TTL: time.Minute})
+		released := d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref, Undo: true})
+		broken := d.Break(t.Context(), &driver.BreakRequest{Ref: req.Ref, By: "x", Now: true})
+		_, _, looked := d.Inspect(t.Context(), "k")
+		for what, err := range map[string]error{
+			"Acquire": acquired, "Renew": renewed, "Release": released, "Break": broken, "Inspect": looked,
+		} {
+			var held *driver.HeldError
+			if err == nil || errors.As(err, &held) || errors.Is(err, driver.ErrGone) || !strings.Contains(err.Error(), "newer") {
+				t.Errorf("%s of what another version wrote: %v", what, err)
+			}
+		}
+		if got := r.Do(t, "GET", slot); got != newer {
+			t.Errorf("it was changed to %q", got)
+		}
+	}
+	// A key of another kind is a failure in the server's words.
+	d := openDriver(t, r.Addr, nil)
+	r.Do(t, "LPUSH", d.slotKey("list"), "x")
+	if _, err := d.Acquire(t.Context(), request("list", time.Minute)); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("Acquire of a list: %v", err)
+	}
+}
+
+func FuzzParseSlot(f *testing.F) {
+	f.Add("k", "", int64(0))
+	f.Add("k", "1H"+strings.Repeat("0", 48)+strings.Repeat("a", 32)+"n\n{}\n\n\n", int64(-1))
+	f.Fuzz(func(t *testing.T, key, slot string, now int64) {
+		term, ok, err := parseSlot(key, slot, now)
+		if ok && err == nil && (term.Key != key || term.Remaining <= 0 && term.Remaining > -time.Hour) {
+			t.Errorf("%q as of %d: %+v", slot, now, term)
+		}
+		_, _ = parsePrior(key, slot)
+	})
+}
+
+func FuzzKeyNames(f *testing.F) {
+	d, err := NewDriver(client("127.0.0.1:1"), nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add("a", "a}:w")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if a != b && d.slotKey(a) == d.slotKey(b) {
+			t.Errorf("%q and %q share a slot", a, b)
+		}
+		if d.slotKey(a) == d.lineKey(b) {
+			t.Errorf("the slot of %q is the line of %q", a, b)
+		}
+		if tag(d.slotKey(a)) == "" || tag(d.slotKey(a)) != tag(d.lineKey(a)) {
+			t.Errorf("the keys of %q are on different nodes", a)
+		}
+	})
+}
+
+// tag is the part of a key that decides its slot in a Cluster, or "" if the whole does.
+func tag(key string) string {
+	_, rest, ok := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(rest, "}")
+	if !ok || !closed {
+		return ""
+	}
+	return tag
+}
+
+// These bytes were written by a program of wire version 1, and will be for as long as one runs anywhere.
+func TestReadsVersion1(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	d := openDriver(t, r.Addr, nil)
+	const nonce = "0123456789abcdef0123456789abcdef"
+	free := fmt.Sprintf("%016d", time.Now().Add(time.Hour).UnixMicro())
+	r.Do(t, "SET", "holdlock:{:job/7}", "1H"+free+"0001700000000000"+"0001699999999999"+nonce+"l"+
+		"\n{\"host\":\"old\",\"pid\":3}\n\n00016999999999980001699999999997{\"host\":\"dead\"}\t\n", "PX", "86400000")
+	var held *driver.HeldError
+	if _, err := d.Acquire(t.Context(), request("job/7", time.Minute)); !errors.As(err, &held) {
+		t.Fatalf("Acquire: %v, want held", err)
+	}
+	if h := held.Term; h.Token != 1_700_000_000_000 || h.Holder != (driver.Holder{Host: "old", PID: 3}) || h.Nonce != nonce ||
+		h.Acquired.UnixMicro() != 1_699_999_999_999 || h.Remaining < 50*time.Minute {
+		t.Errorf("the term is %+v", h)
+	}
+	ref := driver.Ref{Key: "job/7", Nonce: nonce}
+	again := grant(t, d, &driver.AcquireRequest{Ref: ref, TTL: time.Minute})
+	if again.Previous != driver.Lapsed || again.Prior == nil || again.Prior.Holder.Host != "dead" || again.Prior.Token != 1_699_999_999_998 {
+		t.Errorf("its own grant again is %+v", again)
+	}
+	if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: ref}); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+}
