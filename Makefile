@@ -19,9 +19,15 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z\/]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: ## all tests of all modules, with the race detector; nothing has to be set up
+test: setup ## all tests of all modules, with the race detector; installs what is missing
 	$(if $(RACE),,@echo "no C compiler: testing without the race detector")
 	@$(call each,$(GO) test $(RACE) -timeout 15m ./...)
+
+.PHONY: setup
+setup: ## install the servers that the tests start, on Debian as root; elsewhere say what is missing
+	@command -v redis-server >/dev/null || if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server >/dev/null; \
+	else echo "redis-server is not installed: the tests of redishold will be skipped"; fi
 
 .PHONY: test/unit
 test/unit: ## the quick tests: the root package, the contract, the memory store, the test kit

@@ -33,8 +33,13 @@ func TestPlain(t *testing.T) {
 func TestLockName(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, key, want string }{
-		{"job", "", "job"}, {"job", "a/b", "job/a/b"}, {"job", "a b", "job/a b"}, {"job", "🔒", "job/🔒"},
-		{"job", "a\nb", `"job/a\nb"`}, {"job", "\x1b[2J", `"job/\x1b[2J"`}, {`a"b`, "", `"a\"b"`},
+		{"job", "", "job"},
+		{"job", "a/b", "job/a/b"},
+		{"job", "a b", "job/a b"},
+		{"job", "🔒", "job/🔒"},
+		{"job", "a\nb", `"job/a\nb"`},
+		{"job", "\x1b[2J", `"job/\x1b[2J"`},
+		{`a"b`, "", `"a\"b"`},
 	} {
 		if got := lockName(c.name, c.key); got != c.want {
 			t.Errorf("lockName(%q, %q) = %s, want %s", c.name, c.key, got, c.want)
@@ -97,10 +102,17 @@ func TestClassify(t *testing.T) {
 		code int
 		kind string
 	}{
-		{holdlock.ErrInvalid, 64, "usage"}, {usage("x"), 64, "usage"},
-		{holdlock.ErrHeld, 75, "held"}, {holdlock.ErrStaleToken, 75, "stale"},
-		{holdlock.ErrLost, 70, "lost"}, {holdlock.ErrShort, 70, "lost"}, {lostError{"x"}, 70, "lost"},
-		{holdlock.ErrUnreachable, 69, "store"}, {holdlock.ErrUnknown, 69, "store"}, {holdlock.ErrUnsupported, 69, "store"}, {errors.New("x"), 69, "store"},
+		{holdlock.ErrInvalid, 64, "usage"},
+		{usage("x"), 64, "usage"},
+		{holdlock.ErrHeld, 75, "held"},
+		{holdlock.ErrStaleToken, 75, "stale"},
+		{holdlock.ErrLost, 70, "lost"},
+		{holdlock.ErrShort, 70, "lost"},
+		{lostError{"x"}, 70, "lost"},
+		{holdlock.ErrUnreachable, 69, "store"},
+		{holdlock.ErrUnknown, 69, "store"},
+		{holdlock.ErrUnsupported, 69, "store"},
+		{errors.New("x"), 69, "store"},
 		{&exitError{code: 7, kind: "exit", err: holdlock.ErrLost}, 7, "exit"},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("wrapped: %w", c.err), errors.Join(errors.New("first"), c.err)} {
