@@ -90,6 +90,9 @@ const (
 	LossShutdown    LossReason = "shutdown"    // Client.Shutdown ran out of patience
 )
 
+// Explain says in words what happened, to follow "the lock was lost: ".
+func (r LossReason) Explain() string { return lossText[r] }
+
 var lossText = map[LossReason]string{
 	LossUnreachable: "the store could not be reached in time to renew it",
 	LossPaused:      "this process or machine was paused past the end of its trust",
@@ -111,7 +114,7 @@ type LostError struct {
 // Error names the lock, the reason, and what it means.
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("lock %s (token %d) was lost: %s; work done since may overlap with its successor's",
-		describe(e.Name, e.Key), e.Token, lossText[e.Reason])
+		describe(e.Name, e.Key), e.Token, e.Reason.Explain())
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}

@@ -47,11 +47,7 @@ func RunMutants(t *testing.T, h Harness) {
 			places <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-places }()
-				for range 3 { // a busy machine can hide a fault from a case, and cannot make one
-					if tr.run(t, h); tr.noticed() {
-						break
-					}
-				}
+				tr.run(t, h)
 			})
 		}
 	}
@@ -90,9 +86,6 @@ func (tr *trial) run(t *testing.T, h Harness) {
 		}
 	}
 }
-
-// noticed says whether there is nothing to be gained from another run.
-func (tr *trial) noticed() bool { return len(tr.failures.failures) > 0 || tr.lacking.Load() }
 
 func (tr *trial) report(t *testing.T) {
 	t.Helper()

@@ -23,6 +23,9 @@ func (b *breakCmd) Run(g *globals) error {
 	if b.Token != 0 && b.Reason == "" {
 		return usage("--token needs --reason: say why the lock is broken")
 	}
+	if b.Token == 0 && (b.Now || b.Reason != "") {
+		return usage("name the term to break with --token; holdlock break LOCK shows it")
+	}
 	return g.withClient(func(ctx context.Context, c *holdlock.Client) error {
 		info, held, err := c.Inspect(ctx, name, key)
 		if err != nil {

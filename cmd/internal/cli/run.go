@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -54,12 +52,8 @@ func (r *runCmd) check(g *globals) error {
 	if r.Grace < 0 {
 		r.Grace = min(5*time.Second, r.TTL/4)
 	}
-	if _, err := exec.LookPath(g.argv[0]); err != nil && !errors.Is(err, exec.ErrDot) {
-		code := 126
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			code = 127
-		}
-		return &exitError{code: code, kind: "command", err: fmt.Errorf("cannot run the command: %w", err)}
+	if err := guard.Find(g.argv[0], os.Environ()); err != nil {
+		return &exitError{code: exitCodeOf(err), kind: "command", err: err}
 	}
 	// The memory store asks for the least, so what it refuses is refused everywhere: no file is made for a bad flag.
 	dry, err := memhold.Open(nil)
@@ -311,9 +305,13 @@ func (s *session) ended(res guard.Result, lost error) error {
 		s.g.say("leftovers", fmt.Sprintf("ended %d processes that the command had left running (--leave-background keeps them)", res.Leftovers), nil)
 	}
 	why := ""
+	var loss *holdlock.LostError
 	switch {
-	case errors.Is(lost, holdlock.ErrLost):
-		why = lost.Error()
+	case errors.As(lost, &loss):
+		why = fmt.Sprintf("lock %s was lost: %s", name, loss.Reason.Explain())
+		if loss.Err != nil {
+			why += ": " + loss.Err.Error()
+		}
 	case res.Ended == guard.Deadline:
 		why = fmt.Sprintf("lock %s could not be renewed in time", name)
 	case res.Ended == guard.Asked:
