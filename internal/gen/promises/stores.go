@@ -5,8 +5,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/memhold"
+	"github.com/holdlock/holdlock/redishold"
 	"github.com/holdlock/holdlock/sqlitehold"
 )
 
@@ -32,6 +35,10 @@ func open() (stores []store, err error) {
 		{"`sqlitehold`, `Durable`", func() (driver.Driver, error) {
 			return sqlitehold.NewDriver(filepath.Join(dir, "b.db"), &sqlitehold.Options{Durable: true})
 		}},
+		{"`redishold`, one server", redisStore(redis.NewClient(&redis.Options{}), nil)},
+		{"`redishold`, `PlainKeys`", redisStore(redis.NewClient(&redis.Options{}), &redishold.Options{PlainKeys: true})},
+		{"`redishold`, Sentinel", redisStore(redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m"}), nil)},
+		{"`redishold`, Cluster", redisStore(redis.NewClusterClient(&redis.ClusterOptions{}), nil)},
 	} {
 		drv, err := s.open()
 		if err != nil {
@@ -43,4 +50,9 @@ func open() (stores []store, err error) {
 		}
 	}
 	return stores, nil
+}
+
+// redisStore needs no server: the traits follow from the kind of client.
+func redisStore(c redis.UniversalClient, opts *redishold.Options) func() (driver.Driver, error) {
+	return func() (driver.Driver, error) { return redishold.NewDriver(c, opts) }
 }
