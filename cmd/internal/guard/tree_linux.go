@@ -180,7 +180,7 @@ func shrugOff() error {
 	if err != nil {
 		return err
 	}
-	c := make(chan os.Signal, 1) // nobody receives: a full channel drops
+	var all []os.Signal
 	for n := syscall.Signal(1); n <= 64; n++ {
 		switch n {
 		case syscall.SIGKILL, syscall.SIGSTOP, // cannot be caught
@@ -189,8 +189,9 @@ func shrugOff() error {
 			continue
 		}
 		if !ignored[n] {
-			signal.Notify(c, n)
+			all = append(all, n)
 		}
 	}
+	signal.Notify(make(chan os.Signal, 1), all...) // nobody receives: a full channel drops
 	return nil
 }
