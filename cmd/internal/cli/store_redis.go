@@ -133,8 +133,13 @@ func (u *redisURL) where(hosts, path string) (err error) {
 		if host == "" {
 			return errors.New("a host is missing")
 		}
-		if _, _, err := net.SplitHostPort(host); err != nil {
+		if strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+			return errors.New("a host holds a space or a control character")
+		}
+		if _, number, err := net.SplitHostPort(host); err != nil {
 			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+		} else if n, err := strconv.ParseUint(number, 10, 16); err != nil || n == 0 {
+			return errors.New("the port of a host is not a number from 1 to 65535")
 		}
 		u.hosts = append(u.hosts, host)
 	}

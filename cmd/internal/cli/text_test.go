@@ -85,7 +85,7 @@ func TestHideURLs(t *testing.T) {
 
 func TestOpenStoreNamesNoSecret(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"pw", "pw@host:1", "://pw", "redis://u:pw@h", "sqlite://u:pw@h/x", "SQLITE:pw", "a b:pw", ":pw"} {
+	for _, url := range []string{"pw", "pw@host:1", "://pw", "mysql://u:pw@h", "redis://u:pw@h:port", "redis://u:pw@h/db", "sqlite://u:pw@h/x", "SQLITE:pw", "a b:pw", ":pw"} {
 		d, err := openStore(url, "")
 		var e *exitError
 		if d != nil || !errors.As(err, &e) || e.code != exitUsage || strings.Contains(err.Error(), "pw") {

@@ -14,12 +14,12 @@ const password = "hunter2"
 func TestPasswords(t *testing.T) {
 	t.Parallel()
 	run := func(flags ...string) []string { return append(append([]string{"run", "job"}, flags...), "--", "true") }
-	const url = "redis://user:" + password + "@host:6379/0"
+	const url = "redis://user:" + password + "@127.0.0.1:1/0" // a good one, where nobody answers
 	var lines [][]string
 	for _, u := range []string{
-		url, "rediss://:" + password + "@host", "redis:/user:" + password + "@host", "redis:user:" + password + "@host",
+		url, "rediss://:" + password + "@127.0.0.1:1", "mysql://u:" + password + "@host", "redis:/user:" + password + "@host", "redis:user:" + password + "@host",
 		"redis//user:" + password + "@host", "://user:" + password + "@host", "//user:" + password + "@host", "user:" + password + "@host",
-		password + "@host:6379", "user@" + password + ":6379", " redis://u:" + password + "@host", "redis://u:" + password + "@@host:port/%zz",
+		password + "@host:6379", "user@" + password + ":6379", " redis://u:" + password + "@host", "redis://u:" + password + "@@127.0.0.1:port/%zz",
 		"redis://u:" + password + "\n@host", "redis://u:\x1b" + password + "@host", "redis://u:" + password + "\xff@host",
 		"sqlite://user:" + password + "@host/locks.db", "SQLITE:" + password, "postgres://u:" + password + "@[::1/db", "",
 	} {
@@ -39,8 +39,8 @@ func TestPasswords(t *testing.T) {
 		if strings.Contains(r.out+r.err, password) {
 			t.Errorf("%s shows the password: %+v", what, r)
 		}
-		if r.code != 64 {
-			t.Errorf("%s: %+v, want 64", what, r)
+		if r.code != 64 && r.code != 69 {
+			t.Errorf("%s: %+v, want 64, or 69 where the URL is good", what, r)
 		}
 	}
 	b := newBox(t)
