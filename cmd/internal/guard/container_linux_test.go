@@ -159,9 +159,13 @@ func TestForeignProcessGroup(t *testing.T) {
 		if err := syscall.Kill(inside[0].PID, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		work, err := proctree.Descendants(guards[0], nil)
-		if err != nil || len(work) < 4 {
-			t.Fatalf("work: %v, %v", work, err)
+		below, err = proctree.Descendants(guards[0], nil)
+		if err != nil || len(below) < 4 {
+			t.Fatalf("work: %v, %v", below, err)
+		}
+		var work []process
+		for _, p := range below {
+			work = append(work, watch(t, p.PID))
 		}
 		eventually(t, "the work is dead at the deadline", func() bool { return !anyAlive(work) })
 		_ = syscall.Kill(inside[0].PID, syscall.SIGCONT)
@@ -199,22 +203,16 @@ func TestUnkillable(t *testing.T) {
 			})
 			eventually(t, "the command is root", func() bool { return hasLine(gate+".ready", "ready") })
 			command := m.number("started")
-			process, err := proctree.Find(command)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stuck := watch(t, command)
 			t.Cleanup(func() {
 				appendLine(gate, "open")
-				eventually(t, "the command has ended", func() bool { return !alive(process) })
+				eventually(t, "the command has ended", func() bool { return !stuck.alive() })
 			})
 			switch {
 			case tt.orphan:
-				guard, err := proctree.Find(m.number("guard"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				guard := watch(t, m.number("guard"))
 				m.signal(syscall.SIGKILL)
-				eventually(t, "the guard gives up", func() bool { return !alive(guard) })
+				eventually(t, "the guard gives up", func() bool { return !guard.alive() })
 				if readFile(released) != "" {
 					t.Error("the lease was given back while work was alive")
 				}
@@ -244,14 +242,14 @@ func nobodysDir(t *testing.T) (dir, exe string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	b, err := os.ReadFile(testExe(t))
-	if err != nil {
-		t.Fatal(err)
-	}
 	exe = filepath.Join(dir, "exe")
 	root := filepath.Join(dir, "root.exe")
 	for _, f := range []string{exe, root} {
-		if err := os.WriteFile(f, b, 0o755); err != nil {
+		// Not by this process: a child of another test would hold the file open for writing, and it could not be executed.
+		if out, err := exec.Command("cp", testExe(t), f).CombinedOutput(); err != nil {
+			t.Fatalf("cp: %v: %s", err, out)
+		}
+		if err := os.Chmod(f, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

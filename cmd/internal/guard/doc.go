@@ -9,7 +9,7 @@
 //
 //	shell
 //	 └─ holdlock      process group H   takes and renews the lease, forwards signals
-//	     └─ guard     process group G   knows the deadline, ends the work; ignores what can be ignored
+//	     └─ guard     own session      knows the deadline, ends the work; ignores what can be ignored
 //	         └─ command   group H       and everything it starts
 //
 // holdlock executes itself again as the guard (Main is the first thing in main). Two pipes join them: holdlock sends the
@@ -34,7 +34,7 @@
 //	  - No renewal in time: TERM (and CONT, for those that are stopped) to all descendants at D − lead − grace, KILL at
 //	    D − lead.
 //	  - holdlock is gone, or asks for the end: TERM now, KILL after grace, but never later than D − lead.
-//	  - The command has ended and left descendants behind: these get a moment (min(grace/4, 100 ms)) to end by themselves,
+//	  - The command has ended and left descendants behind: these get a moment (min(grace/4, 250 ms)) to end by themselves,
 //	    as the `tee` of a shell's process substitution does; then TERM, and KILL after grace. With LeaveBackground they stay.
 //
 // Once TERM has gone out the end is settled: the command may have begun to tear down, and a half-ended job is worse than
@@ -43,7 +43,7 @@
 //
 // KILL is repeated until no descendant is left. What refuses it (another user's process, one in an uninterruptible wait)
 // is reported after a second; the guard goes on trying for as long as the lease is renewed, because the lease must not be
-// given back while work may be alive, and gives up at D.
+// given back while work may be alive. Five seconds after KILL, but not before D, it gives up.
 //
 // # What the command can ask
 //
@@ -54,8 +54,8 @@
 // # When the guard itself fails
 //
 // If the guard is killed, the kernel kills the command (PR_SET_PDEATHSIG), and its other descendants become children of
-// holdlock, which kills them. If the guard is stopped or hangs, holdlock kills its descendants at D, and two seconds
-// later the guard. For that the process that called Start must run.
+// holdlock, which kills them. If the guard is stopped or hangs, holdlock kills its descendants at D, and then the guard: at
+// once if it is stopped, else after ten seconds. For that the process that called Start must run.
 //
 // # What is not promised
 //

@@ -22,6 +22,10 @@ type Config struct {
 	// Grace is the time between TERM and KILL. Zero kills at once.
 	Grace time.Duration
 
+	// Settle is how long what the command leaves behind may take to end by itself before it is sent TERM. Zero is a
+	// quarter of Grace, at most 250 ms.
+	Settle time.Duration
+
 	// LeaveBackground leaves alone what the command has started and left behind when it ends by itself.
 	LeaveBackground bool
 
@@ -39,14 +43,21 @@ type Config struct {
 	OnStuck  func([]Unkillable)
 }
 
+func (c *Config) settle() time.Duration {
+	if c.Settle > 0 {
+		return c.Settle
+	}
+	return min(c.Grace/4, maxSettle)
+}
+
 func (c *Config) check() error {
 	switch {
 	case len(c.Argv) == 0:
 		return errors.New("cannot start a command: none is given")
 	case c.Deadline <= 0:
 		return errors.New("cannot start a command without a deadline: take it from the lease")
-	case c.Grace < 0:
-		return fmt.Errorf("cannot start a command with a grace of %v: it must not be negative", c.Grace)
+	case c.Grace < 0, c.Settle < 0:
+		return fmt.Errorf("cannot start a command with %v between TERM and KILL and %v before TERM: neither may be negative", c.Grace, c.Settle)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/holdlock/holdlock/cmd/internal/proctree"
 	"github.com/holdlock/holdlock/internal/bootclock"
@@ -27,7 +30,7 @@ const (
 // eventually waits until ok is true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
+	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(enough); ; <-tick.C {
 		if ok() {
@@ -187,38 +190,50 @@ func stamps(file string) map[int]time.Duration {
 	return last
 }
 
-// writers waits until n processes write stamps to file, and returns them.
-func writers(t *testing.T, file string, n int) []proctree.Process {
+// A process is watched without looking into /proc: many looks at a dying process there slow down whoever reaps it, on a
+// busy machine by seconds.
+type process struct {
+	pid, fd int
+}
+
+// watch returns the process with the given number. Whatever is left of it at the end of the test is killed.
+func watch(t *testing.T, pid int) process {
 	t.Helper()
-	eventually(t, strconv.Itoa(n)+" processes write", func() bool { return len(stamps(file)) == n })
-	var list []proctree.Process
-	for pid := range stamps(file) {
-		if p, err := proctree.Find(pid); err == nil {
-			list = append(list, p)
-		}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatalf("process %d: %v", pid, err)
 	}
 	t.Cleanup(func() {
-		for _, p := range list {
-			if alive(p) {
-				_ = syscall.Kill(p.PID, syscall.SIGKILL)
-			}
-		}
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		_ = unix.Close(fd)
 	})
-	return list
+	return process{pid, fd}
 }
 
-func alive(p proctree.Process) bool {
-	now, err := proctree.Find(p.PID)
-	return err == nil && now.Is(p) && !now.Zombie
+// alive reports whether the process has not ended.
+func (p process) alive() bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, 0)
+	return n == 0 && err == nil || errors.Is(err, unix.EINTR)
 }
 
-func anyAlive(list []proctree.Process) bool {
+func anyAlive(list []process) bool {
 	for _, p := range list {
-		if alive(p) {
+		if p.alive() {
 			return true
 		}
 	}
 	return false
+}
+
+// writers waits until n processes write stamps to file, and returns them.
+func writers(t *testing.T, file string, n int) []process {
+	t.Helper()
+	eventually(t, strconv.Itoa(n)+" processes write", func() bool { return len(stamps(file)) == n })
+	var list []process
+	for pid := range stamps(file) {
+		list = append(list, watch(t, pid))
+	}
+	return list
 }
 
 // latest returns the last stamp of all.

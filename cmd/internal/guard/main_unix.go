@@ -106,15 +106,14 @@ func (g *guardian) start(req *startRequest) *StartError {
 		return &StartError{Kind: NotStarted, Command: argv[0], Err: err}
 	}
 	env := setenv(toStrings(req.Env), LeaseEnv, g.board.env)
-	pid, failed := startCommand(argv, env, string(req.Dir), attributes(req.Group))
+	pid, failed := startCommand(argv, env, string(req.Dir), attributes())
 	if failed != nil {
 		return failed
 	}
-	if req.Group == 0 {
-		// The process group of holdlock has no number here (unshare --pid), so the command could only inherit it, and this
-		// process leaves it afterwards.
-		_ = unix.Setpgid(0, 0)
-	}
+	// A session of its own, so that no key of the terminal and no signal to holdlock's group reaches it. It must not be
+	// another group of the same session: then the command's exit would make holdlock's group an orphan in the eyes of the
+	// kernel, which sends HUP to everyone in it, a calling script too, if one of them is stopped.
+	_, _ = unix.Setsid()
 	g.command = pid
 	g.tree.started(pid)
 	g.send(event{Started: pid})
@@ -140,7 +139,7 @@ func (g *guardian) prepare(req *startRequest) error {
 	}
 	g.send(event{Guard: g.tree.number()})
 	g.board = openBoard()
-	g.plan = plan{grace: req.Grace, deadline: req.Deadline}
+	g.plan = plan{grace: req.Grace, settle: req.Settle, deadline: req.Deadline}
 	g.leave = req.Leave
 	g.board.set(g.plan.termDue())
 	return nil
@@ -235,7 +234,7 @@ func (g *guardian) act(now time.Duration) (next time.Duration, done bool) {
 		g.stuck = true
 		g.send(event{Stuck: g.survivors()})
 	}
-	if now >= g.plan.deadline {
+	if now >= max(g.plan.deadline, g.killSince+giveUp) {
 		g.unkillable = g.survivors()
 		return 0, true
 	}

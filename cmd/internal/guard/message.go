@@ -25,9 +25,9 @@ type startRequest struct {
 	Argv     [][]byte      `json:"argv"`
 	Env      [][]byte      `json:"env"`
 	Dir      []byte        `json:"dir"`
-	Group    int           `json:"group"` // process group of holdlock; 0 if this pid namespace has no number for it
 	Deadline time.Duration `json:"deadline"`
 	Grace    time.Duration `json:"grace"`
+	Settle   time.Duration `json:"settle"`
 	Leave    bool          `json:"leave"`
 	Payload  []byte        `json:"payload"`
 }

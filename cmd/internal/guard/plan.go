@@ -4,13 +4,15 @@ import "time"
 
 const (
 	maxLead   = 50 * time.Millisecond  // see the timeline in the package comment
-	maxSettle = 100 * time.Millisecond // for leftovers that are about to end anyway
+	maxSettle = 250 * time.Millisecond // the default of Config.Settle is no longer
 	patience  = time.Second            // from KILL to the report that somebody refuses it
+	giveUp    = 5 * time.Second        // from KILL to the end of all attempts, if the deadline has passed too
 )
 
 // plan decides what the guard does when. It only computes; all times are of bootclock.Now.
 type plan struct {
 	grace    time.Duration
+	settle   time.Duration
 	deadline time.Duration
 
 	exited bool          // the command has ended, and left descendants
@@ -50,7 +52,7 @@ func (p *plan) next(now time.Duration) (step, Reason, time.Duration) {
 		return kill, "", 0
 	}
 	due, why := p.termDue(), Deadline
-	if settled := p.exitAt + min(p.grace/4, maxSettle); p.exited && settled < due {
+	if settled := p.exitAt + p.settle; p.exited && settled < due {
 		due, why = settled, Leftovers
 	}
 	if now < due {

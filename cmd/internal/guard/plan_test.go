@@ -64,7 +64,7 @@ func TestPlanEnds(t *testing.T) {
 }
 
 func TestPlanLeftovers(t *testing.T) {
-	p := &plan{grace: 1000 * ms, deadline: 10000 * ms, exited: true, exitAt: 2000 * ms}
+	p := &plan{grace: 1000 * ms, settle: 100 * ms, deadline: 10000 * ms, exited: true, exitAt: 2000 * ms}
 	if s, _, at := p.next(2000 * ms); s != wait || at != 2100*ms {
 		t.Errorf("leftovers get until %v, want 2.1s", at)
 	}

@@ -77,6 +77,7 @@ func TestConfigIsChecked(t *testing.T) {
 		{Deadline: 1},
 		{Argv: []string{"true"}},
 		{Argv: []string{"true"}, Deadline: 1, Grace: -1},
+		{Argv: []string{"true"}, Deadline: 1, Settle: -1},
 	} {
 		if _, err := Start(c); err == nil {
 			t.Errorf("Start(%+v) has started it", c)
@@ -151,22 +152,22 @@ func TestDeadline(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		opts   []string
+		grace  time.Duration
 		signal syscall.Signal
-		killed int
 	}{
-		{name: "obeys TERM", signal: syscall.SIGTERM},
-		{name: "ignores TERM", opts: []string{"stubborn"}, signal: syscall.SIGKILL, killed: 1},
+		{name: "obeys TERM", grace: time.Minute, signal: syscall.SIGTERM},
+		{name: "ignores TERM", grace: 500 * time.Millisecond, opts: []string{"stubborn"}, signal: syscall.SIGKILL},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "stamps")
 			var ending []Reason
 			g, deadline := startShort(t, Config{
-				Argv: append([]string{testExe(t), "role:stamp", file}, tt.opts...), Grace: 500 * time.Millisecond,
+				Argv: append([]string{testExe(t), "role:stamp", file}, tt.opts...), Grace: tt.grace,
 				OnEnding: func(r Reason) { ending = append(ending, r) },
-			}, file, 2*time.Second)
+			}, file, 2*time.Second+tt.grace)
 			r := finish(t, g)
-			if r.Ended != Deadline || r.Status.Signal != tt.signal || r.Killed != tt.killed || len(r.Unkillable) > 0 {
+			if r.Ended != Deadline || r.Status.Signal != tt.signal || len(r.Unkillable) > 0 {
 				t.Errorf("result %+v", r)
 			}
 			if len(ending) != 1 || ending[0] != Deadline {
@@ -224,17 +225,18 @@ func TestEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		opts   []string
+		grace  time.Duration
 		end    func(*Guard)
 		signal syscall.Signal
 	}{
-		{name: "obeys TERM", end: (*Guard).End, signal: syscall.SIGTERM},
-		{name: "ignores TERM", end: (*Guard).End, opts: []string{"stubborn"}, signal: syscall.SIGKILL},
-		{name: "killed", end: (*Guard).KillAll, signal: syscall.SIGKILL},
+		{name: "obeys TERM", grace: time.Minute, end: (*Guard).End, signal: syscall.SIGTERM},
+		{name: "ignores TERM", grace: 400 * time.Millisecond, end: (*Guard).End, opts: []string{"stubborn"}, signal: syscall.SIGKILL},
+		{name: "killed", grace: time.Minute, end: (*Guard).KillAll, signal: syscall.SIGKILL},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), "stamps")
-			g := start(t, Config{Argv: append([]string{testExe(t), "role:stamp", file}, tt.opts...), Grace: 400 * time.Millisecond})
+			g := start(t, Config{Argv: append([]string{testExe(t), "role:stamp", file}, tt.opts...), Grace: tt.grace})
 			writers(t, file, 1)
 			tt.end(g)
 			tt.end(g) // a second time changes nothing
@@ -280,12 +282,13 @@ func TestLeftovers(t *testing.T) {
 	for _, tt := range []struct {
 		name              string
 		opts              []string
+		grace             time.Duration
 		leave             bool
 		leftovers, killed int
 	}{
-		{name: "obey TERM", leftovers: 1},
-		{name: "ignore TERM", opts: []string{"stubborn"}, leftovers: 1, killed: 1},
-		{name: "are left", opts: []string{"stubborn"}, leave: true},
+		{name: "obey TERM", grace: time.Minute, leftovers: 1},
+		{name: "ignore TERM", grace: 400 * time.Millisecond, opts: []string{"stubborn"}, leftovers: 1, killed: 1},
+		{name: "are left", grace: time.Minute, opts: []string{"stubborn"}, leave: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -293,7 +296,7 @@ func TestLeftovers(t *testing.T) {
 			script := `setsid "$@" & while ! test -s "$3"; do sleep 0.01; done; exit 5`
 			g := start(t, Config{
 				Argv:  append([]string{"sh", "-c", script, "sh", testExe(t), "role:stamp", file}, tt.opts...),
-				Grace: 400 * time.Millisecond, LeaveBackground: tt.leave,
+				Grace: tt.grace, LeaveBackground: tt.leave,
 			})
 			left := writers(t, file, 1)
 			r := finish(t, g)
@@ -315,8 +318,8 @@ func TestLeftoversThatEndByThemselves(t *testing.T) {
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
 	r := run(t, Config{
-		Argv:  []string{"bash", "-c", `exec > >(while read -r l; do echo "$l"; done >"$0"); seq 1000`, out},
-		Grace: time.Minute,
+		Argv:   []string{"bash", "-c", `exec > >(while read -r l; do echo "$l"; done >"$0"); seq 1000`, out},
+		Settle: time.Minute,
 	})
 	if r.ExitCode() != 0 || r.Leftovers != 0 || !strings.HasSuffix(readFile(out), "\n1000\n") {
 		t.Errorf("result %+v, and the output ends %q", r, readFile(out)[max(0, len(readFile(out))-10):])

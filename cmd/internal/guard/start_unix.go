@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/holdlock/holdlock/internal/bootclock"
 )
 
@@ -52,8 +50,7 @@ func Start(cfg Config) (*Guard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot guard a command here: %w", err)
 	}
-	group := unix.Getpgrp()
-	proc, requests, events, err := spawn(group)
+	proc, requests, events, err := spawn()
 	if err != nil {
 		return nil, fmt.Errorf("cannot start the guard process: %w", err)
 	}
@@ -66,8 +63,8 @@ func Start(cfg Config) (*Guard, error) {
 	if err == nil {
 		_ = requests.SetWriteDeadline(time.Now().Add(cfg.Deadline - bootclock.Now()))
 		err = writeMessage(requests, request{Start: &startRequest{
-			Argv: toBytes(cfg.Argv), Env: toBytes(cfg.Env), Dir: []byte(cfg.Dir), Group: group,
-			Deadline: cfg.Deadline, Grace: cfg.Grace, Leave: cfg.LeaveBackground, Payload: cfg.Payload,
+			Argv: toBytes(cfg.Argv), Env: toBytes(cfg.Env), Dir: []byte(cfg.Dir),
+			Deadline: cfg.Deadline, Grace: cfg.Grace, Settle: cfg.settle(), Leave: cfg.LeaveBackground, Payload: cfg.Payload,
 		}})
 	}
 	if err != nil {
@@ -82,7 +79,7 @@ func Start(cfg Config) (*Guard, error) {
 }
 
 // spawn starts the guard process with two pipes.
-func spawn(group int) (proc *os.Process, requests, events *os.File, err error) {
+func spawn() (proc *os.Process, requests, events *os.File, err error) {
 	requestsEnd, requests, err := os.Pipe()
 	if err != nil {
 		return nil, nil, nil, err
@@ -96,11 +93,9 @@ func spawn(group int) (proc *os.Process, requests, events *os.File, err error) {
 	defer eventsEnd.Close()
 	exe, err := executablePath()
 	if err == nil {
-		// In a process group of its own neither ^Z nor ^C nor `kill %1` reaches it. Without a number for our group the
-		// command can only inherit it, and the guard leaves it later.
+		// The guard starts in our process group, so that the command inherits it, and leaves it then; see leaveGroup.
 		proc, err = os.StartProcess(exe, []string{guardName, "of", strconv.Itoa(os.Getpid())}, &os.ProcAttr{
 			Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, requestsEnd, eventsEnd},
-			Sys:   &syscall.SysProcAttr{Setpgid: group != 0},
 		})
 	}
 	if err != nil {

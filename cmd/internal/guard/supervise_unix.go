@@ -14,7 +14,7 @@ import (
 
 const (
 	rescuePause  = 50 * time.Millisecond // between attempts to do the guard's work for it
-	guardTimeout = 2 * time.Second       // from when all should be dead until the guard itself is killed
+	guardTimeout = 10 * time.Second      // from when all should be dead until a guard that runs is killed, too
 	adoptPause   = 5 * time.Millisecond  // between attempts to end what a dead guard has left
 )
 
@@ -165,7 +165,8 @@ func (s *supervision) secondLine(now time.Duration) time.Duration {
 		hit, _ := s.work.kill()
 		s.result.Killed += len(hit)
 	}
-	if now >= due+guardTimeout {
+	// A guard that is only slow, on a busy machine, has its time to report.
+	if now >= due+guardTimeout || s.work != nil && s.work.rootStopped() {
 		_ = s.proc.Kill() // what is left becomes ours
 	}
 	return now + rescuePause
@@ -178,7 +179,7 @@ func (s *supervision) adopt() {
 	if !s.known {
 		r.Err = errors.New("the guard process died before it had started the command")
 	}
-	for until := bootclock.Now() + patience; ; time.Sleep(adoptPause) {
+	for until := bootclock.Now() + giveUp; ; time.Sleep(adoptPause) {
 		hit, _ := s.own.kill()
 		r.Killed += len(hit)
 		childless := s.reap()

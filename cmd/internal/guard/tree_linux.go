@@ -60,6 +60,12 @@ func (t *tree) below(guard int) (*tree, error) {
 	return &tree{root: root}, err
 }
 
+// rootStopped reports whether the root has been stopped.
+func (t *tree) rootStopped() bool {
+	now, err := proctree.Find(t.root.PID)
+	return err == nil && now.Is(t.root) && now.Stopped
+}
+
 // started tells the tree the PID of the command.
 func (t *tree) started(int) {}
 
@@ -108,11 +114,9 @@ func (t *tree) survivors() []Unkillable {
 // there is no descendant either.
 func (t *tree) empty(childless bool) bool { return childless }
 
-// attributes are those of the command. The calling thread must live as long as the guard: the death signal comes when
+// attributes are those of the command, which stays in the process group of holdlock. The calling thread must live as long as the guard: the death signal comes when
 // that thread ends, not the process (go.dev/issue/27505).
-func attributes(group int) *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: group != 0, Pgid: group}
-}
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // nameProcess sets the name that the process list shows, which would otherwise be "exe".
 func nameProcess(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) }

@@ -24,6 +24,9 @@ func (t *tree) number() int { return 1 }
 
 func (t *tree) below(int) (*tree, error) { return &tree{}, nil }
 
+// rootStopped reports whether the root has been stopped, which is not known here.
+func (t *tree) rootStopped() bool { return false }
+
 // started tells the tree the PID of the command, which leads the group.
 func (t *tree) started(pid int) { t.group = pid }
 
@@ -65,7 +68,7 @@ func (t *tree) survivors() []Unkillable {
 func (t *tree) empty(childless bool) bool { return childless && t.alive() == 0 }
 
 // attributes are those of the command.
-func attributes(int) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
 func nameProcess(string) {}
 

@@ -273,10 +273,31 @@ func TestBackgroundJob(t *testing.T) {
 func TestHangup(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stamps")
-	_, script := onTerminal(t, part{Argv: []string{testExe(t), "role:stamp", file}, TTL: long, Grace: time.Minute})
+	m, script := onTerminal(t, part{Argv: []string{testExe(t), "role:stamp", file}, TTL: long, Grace: time.Minute})
 	term := interactiveShell(t)
 	term.keys(script + "\n")
 	work := writers(t, file, 1)
+	holdlock := watch(t, m.holdlockPID())
 	_ = term.master.Close()
 	eventually(t, "the work is dead", func() bool { return !anyAlive(work) })
+	eventually(t, "holdlock has ended", func() bool { return !holdlock.alive() })
+}
+
+// A stopped process in holdlock's group, and a group that has no shell with job control above it, as in cron: when the
+// command ends, the kernel must not find that the group has become an orphan, or it sends HUP to everyone in it.
+func TestNobodyIsHungUp(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out")
+	m := startMini(t, "holdlock", part{Argv: []string{"sleep", "0.2"}, TTL: long}, func(c *exec.Cmd) {
+		script := `trap 'echo HUP >>"$0"' HUP; sleep 1000 & kill -STOP $!; "$@"; kill -KILL $!; echo end >>"$0"`
+		c.Args = append([]string{"sh", "-c", script, out}, append([]string{c.Path}, c.Args[1:]...)...)
+		c.Path = "/bin/sh"
+		c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	})
+	eventually(t, "the script has ended", func() bool { return hasLine(out, "end") })
+	if hasLine(out, "HUP") {
+		t.Error("the script that called holdlock was sent HUP")
+	}
+	_ = m
 }

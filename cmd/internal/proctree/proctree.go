@@ -11,6 +11,9 @@ type Process struct {
 	// Zombie says that it has ended and only waits for its parent to take notice.
 	Zombie bool
 
+	// Stopped says that a signal or a tracer has stopped it.
+	Stopped bool
+
 	start uint64 // in clock ticks since boot; tells it from a later process with the same number
 }
 

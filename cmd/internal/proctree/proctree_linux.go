@@ -281,7 +281,8 @@ func parseStat(b []byte) (Process, error) {
 	return Process{
 		PID: pid, PPID: ppid, Name: string(b[open+1 : shut]), start: start,
 		// A process whose first thread has ended shows Z too, but the others work on.
-		Zombie: (f[0] == "Z" || f[0] == "X") && threads <= 1,
+		Zombie:  (f[0] == "Z" || f[0] == "X") && threads <= 1,
+		Stopped: f[0] == "T" || f[0] == "t",
 	}, nil
 }
 

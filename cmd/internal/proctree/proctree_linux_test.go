@@ -365,18 +365,19 @@ func TestParseStat(t *testing.T) {
 		return fmt.Sprintf("42 (%s) %s 7 42 42 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 %d 0 12345 99 1\n", name, state, threads)
 	}
 	for _, tt := range []struct {
-		in     string
-		name   string
-		zombie bool
+		in, name        string
+		zombie, stopped bool
 	}{
-		{line("sh", "S", 1), "sh", false},
-		{line("a) R 1 (b", "S", 1), "a) R 1 (b", false},
-		{line("x y\n", "R", 3), "x y\n", false},
-		{line("dead", "Z", 1), "dead", true},
-		{line("headless", "Z", 4), "headless", false}, // its first thread has ended, the others work
+		{in: line("sh", "S", 1), name: "sh"},
+		{in: line("a) R 1 (b", "S", 1), name: "a) R 1 (b"},
+		{in: line("x y\n", "R", 3), name: "x y\n"},
+		{in: line("vi", "T", 1), name: "vi", stopped: true},
+		{in: line("traced", "t", 1), name: "traced", stopped: true},
+		{in: line("dead", "Z", 1), name: "dead", zombie: true},
+		{in: line("headless", "Z", 4), name: "headless"}, // its first thread has ended, the others work
 	} {
 		p, err := parseStat([]byte(tt.in))
-		if want := (Process{PID: 42, PPID: 7, Name: tt.name, Zombie: tt.zombie, start: 12345}); err != nil || p != want {
+		if want := (Process{PID: 42, PPID: 7, Name: tt.name, Zombie: tt.zombie, Stopped: tt.stopped, start: 12345}); err != nil || p != want {
 			t.Errorf("parseStat(%q) = %+v, %v; want %+v", tt.in, p, err, want)
 		}
 	}
