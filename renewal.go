@@ -71,7 +71,7 @@ func (l *Lease) lossOf(now instant) *LostError {
 	case r.inFlight:
 		return l.lostError(LossUnreachable, fmt.Errorf("no answer to a renewal for %s", round(now.mono.Sub(r.due))))
 	default: // it was due and nobody got round to sending it
-		return l.lostError(LossPaused, nil)
+		return l.lostError(LossPaused, fmt.Errorf("a renewal was due %s before and could not be sent", round(now.mono.Sub(r.due))))
 	}
 }
 

@@ -69,6 +69,7 @@ func (d *Driver) tryAcquire(w *writer, req *driver.AcquireRequest, holder string
 	case err != nil:
 		return driver.Grant{}, err
 	case granted:
+		d.wrote()
 		return grant(key, token, previous, prior), nil
 	}
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -18,8 +19,8 @@ import (
 // Calls that change something run one at a time within the process, and one at a time on the machine.
 type Driver struct {
 	env
-	path      string // absolute, without symbolic links
-	file      os.FileInfo
+	path      string                                 // absolute, without symbolic links
+	files     atomic.Pointer[map[string]os.FileInfo] // by path: the file, and once we have written, its log and index
 	namespace string
 	durable   bool
 
@@ -104,7 +105,7 @@ func (d *Driver) open(mode string) (err error) {
 	case ro:
 		return errors.New("this process may read the file but not write it; check its owner and mode")
 	}
-	if d.file, err = os.Stat(d.path); err != nil {
+	if err := d.noteFiles(d.path); err != nil {
 		return err
 	}
 	d.writer = w
@@ -138,15 +139,40 @@ func (d *Driver) call(ctx context.Context, verb, key string, f func(*writer) err
 	return d.gate.do(ctx, verb, key, func() error { return f(d.writer) })
 }
 
-var errReplaced = errors.New("the file has been removed or replaced since it was opened; " +
+var errReplaced = errors.New("it has been removed or replaced since it was opened; " +
 	"processes that opened it before and after do not exclude each other: restart this one")
 
-// inPlace fails if the file is not at its path any more, so that a new term would exclude nobody who comes later.
+// noteFiles remembers which files are ours.
+func (d *Driver) noteFiles(paths ...string) error {
+	files := make(map[string]os.FileInfo, len(paths))
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		files[path] = info
+	}
+	d.files.Store(&files)
+	return nil
+}
+
+// wrote is called on the connection after it has written: as long as it is open now, nobody but an operator removes the
+// log and its index.
+func (d *Driver) wrote() {
+	if len(*d.files.Load()) == 1 {
+		_ = d.noteFiles(d.path, d.path+"-wal", d.path+"-shm") // or after the next one
+	}
+}
+
+// inPlace fails if one of the files is not at its path any more, so that a new term would exclude nobody who comes later.
+// The engine looks only at what it has open.
 func (d *Driver) inPlace(verb, key string) error {
-	info, err := os.Stat(d.path)
-	// Any other error says nothing about the file: the process may have given up the right to look.
-	if (err == nil && !os.SameFile(info, d.file)) || errors.Is(err, fs.ErrNotExist) {
-		return d.gate.unapplied(verb, key, "", errReplaced)
+	for path, was := range *d.files.Load() {
+		info, err := os.Stat(path)
+		// Any other error says nothing about the file: the process may have given up the right to look.
+		if (err == nil && !os.SameFile(info, was)) || errors.Is(err, fs.ErrNotExist) {
+			return d.gate.unapplied(verb, key, "", fmt.Errorf("%s: %w", path, errReplaced))
+		}
 	}
 	return nil
 }

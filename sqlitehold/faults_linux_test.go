@@ -111,16 +111,26 @@ func TestNotWritable(t *testing.T) {
 // A file that is removed or replaced under its users: those who come later are not excluded, so the users must know.
 func TestFileRemoved(t *testing.T) {
 	t.Parallel()
-	for name, replace := range map[string]bool{"removed": false, "replaced": true} {
-		t.Run(name, func(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		remove  []string
+		replace bool
+	}{
+		{"removed", []string{"", "-wal", "-shm"}, false},
+		{"replaced", []string{"", "-wal", "-shm"}, true},
+		{"without its log", []string{"-wal"}, false},
+		{"without its index", []string{"-shm"}, false},
+		{"without log and index", []string{"-wal", "-shm"}, false}, // as people do to get rid of stale ones
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			path := tempFile(t)
 			d := open(t, path)
 			held, _ := mustAcquire(t, d, "held", time.Hour)
-			for _, suffix := range []string{"", "-wal", "-shm"} {
+			for _, suffix := range tt.remove {
 				check(t, os.Remove(path+suffix))
 			}
-			if replace {
+			if tt.replace {
 				mustAcquire(t, open(t, path), "held", time.Hour)
 			}
 			_, err := d.Acquire(ctx, acquire("free", time.Hour))

@@ -72,8 +72,11 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return c.fail(err)
 	}
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0, len(args) == 1 && args[0] == "help":
 		args = []string{"--help"}
+	case len(args) == 1 && args[0] == "--version":
+		args = []string{"version"}
 	}
 	ctx, err := parse(parser, args)
 	if helped {

@@ -20,17 +20,17 @@ import (
 )
 
 type runCmd struct {
-	Lock            string        `arg:"" help:"LOCK or LOCK/KEY, split at the first slash. The command follows after --."`
-	Wait            span          `help:"How long to wait for the lock, or forever." default:"0s" placeholder:"DURATION"`
-	TTL             time.Duration `name:"ttl" help:"How soon the lock of a dead machine becomes free. It is renewed while the command runs." default:"30s"`
-	MaxHold         span          `help:"End the command when it has held the lock for so long." default:"forever" placeholder:"DURATION"`
-	MinHold         time.Duration `help:"Keep the lock at least so long, however short the command." default:"0s"`
-	Grace           time.Duration `help:"Time between TERM and KILL. Default: a quarter of --ttl, at most 5s." default:"-1s" hidden:""`
-	Purpose         string        `help:"What the lock protects, for people." placeholder:"TEXT"`
-	HeldExitCode    int           `help:"Exit code when someone else holds the lock." default:"75" placeholder:"N"`
-	Quiet           bool          `short:"q" help:"Say nothing when someone else holds the lock."`
-	LeaveBackground bool          `help:"Leave alone what the command has started and left running."`
-	Restart         bool          `help:"After a loss, wait for the lock and start the command again."`
+	Lock            string         `arg:"" help:"LOCK or LOCK/KEY, split at the first slash. The command follows after --."`
+	Wait            span           `help:"How long to wait for the lock, or forever." default:"0s" placeholder:"DURATION"`
+	TTL             time.Duration  `name:"ttl" help:"How soon the lock of a dead machine becomes free. It is renewed while the command runs." default:"30s"`
+	MaxHold         span           `help:"End the command when it has held the lock for so long." default:"forever" placeholder:"DURATION"`
+	MinHold         time.Duration  `help:"Keep the lock at least so long, however short the command." default:"0s"`
+	Grace           *time.Duration `help:"Time between TERM and KILL. Default: a quarter of --ttl, at most 5s." placeholder:"DURATION"`
+	Purpose         string         `help:"What the lock protects, for people." placeholder:"TEXT"`
+	HeldExitCode    int            `help:"Exit code when someone else holds the lock." default:"75" placeholder:"N"`
+	Quiet           bool           `short:"q" help:"Say nothing when someone else holds the lock."`
+	LeaveBackground bool           `help:"Leave alone what the command has started and left running."`
+	Restart         bool           `help:"After a loss, wait for the lock and start the command again."`
 }
 
 // check refuses what cannot work before anything is touched.
@@ -46,11 +46,8 @@ func (r *runCmd) check(g *globals) error {
 		return usage("--ttl 0s is not allowed: at least 100ms")
 	case r.MaxHold == 0:
 		return usage("--max-hold 0s is not allowed: at least --ttl, or forever")
-	case r.Grace < 0 && r.Grace != -time.Second, r.Grace > r.TTL/2:
-		return usage(fmt.Sprintf("--grace %s is not allowed: between 0 and half of --ttl", r.Grace))
-	}
-	if r.Grace < 0 {
-		r.Grace = min(5*time.Second, r.TTL/4)
+	case r.Grace != nil && (*r.Grace < 0 || *r.Grace > r.TTL/2):
+		return usage(fmt.Sprintf("--grace %s is not allowed: between 0 and half of --ttl", *r.Grace))
 	}
 	if err := guard.Find(g.argv[0], os.Environ()); err != nil {
 		return &exitError{code: exitCodeOf(err), kind: "command", err: err}
@@ -62,6 +59,14 @@ func (r *runCmd) check(g *globals) error {
 	}
 	_, err = r.declare(dry)
 	return errors.Join(err, dry.Shutdown(context.Background()))
+}
+
+// grace is the time between TERM and KILL.
+func (r *runCmd) grace() time.Duration {
+	if r.Grace != nil {
+		return *r.Grace
+	}
+	return min(5*time.Second, r.TTL/4)
 }
 
 // declare makes the lock that the flags describe.
@@ -175,7 +180,7 @@ func (s *session) once(wait time.Duration) error {
 	case errors.Is(err, holdlock.ErrLost):
 		return s.ended(res, err)
 	case err != nil:
-		s.g.say("unreleased", fmt.Sprintf("the command is done, but its lock stays taken for up to %s: %v", s.r.TTL, err), nil)
+		s.g.say("unreleased", fmt.Sprintf("lock %s could not be given back and stays taken for up to %s: %v", lockName(s.lock.Name(), s.lock.Key()), s.r.TTL, err), nil)
 	}
 	return s.ended(res, nil)
 }
@@ -200,10 +205,12 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 	got := make(chan answer, 1)
 	go func() {
 		var a answer
-		switch wait {
-		case 0:
-			a.lease, a.err = s.lock.TryAcquire(ctx)
-		case holdlock.Forever:
+		a.lease, a.err = s.lock.TryAcquire(ctx)
+		switch {
+		case wait == 0 || !errors.Is(a.err, holdlock.ErrHeld):
+		case s.heldAroundUs(a.err): // waiting would be for ever
+			a.err = fmt.Errorf("%w; that is the holdlock around this one: a lock is not re-entrant", a.err)
+		case wait == holdlock.Forever:
 			a.lease, a.err = s.lock.Acquire(ctx)
 		default:
 			ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("--wait %s is over", wait))
@@ -233,6 +240,13 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 	}
 }
 
+// heldAroundUs reports whether the lock is held by the holdlock run inside which this one runs.
+func (s *session) heldAroundUs(err error) bool {
+	var held *holdlock.HeldError
+	return errors.As(err, &held) && os.Getenv("HOLDLOCK_LOCK") == s.lock.Name() && os.Getenv("HOLDLOCK_KEY") == s.lock.Key() &&
+		os.Getenv("HOLDLOCK_TOKEN") == strconv.FormatUint(uint64(held.Token), 10)
+}
+
 // work runs the command under the guard, which is told each new deadline.
 func (s *session) work(lease *holdlock.Lease) (guard.Result, error) {
 	payload, err := orphanPayload(s.g, lease, s.r.MinHold)
@@ -240,7 +254,7 @@ func (s *session) work(lease *holdlock.Lease) (guard.Result, error) {
 		return guard.Result{}, err
 	}
 	g, err := guard.Start(guard.Config{
-		Argv: s.g.argv, Env: environ(lease), Deadline: deadline(lease), Grace: s.r.Grace,
+		Argv: s.g.argv, Env: environ(lease), Deadline: deadline(lease), Grace: s.r.grace(),
 		LeaveBackground: s.r.LeaveBackground, Payload: payload, ReapOrphans: true,
 		OnStuck: func(u []guard.Unkillable) {
 			s.g.say("stuck", fmt.Sprintf("still trying to end %v; the lock is kept meanwhile", u), nil)
@@ -255,7 +269,7 @@ func (s *session) work(lease *holdlock.Lease) (guard.Result, error) {
 	}
 	var maxHold <-chan time.Time
 	if s.r.MaxHold != span(holdlock.Forever) {
-		t := time.NewTimer(time.Duration(s.r.MaxHold) - s.r.Grace)
+		t := time.NewTimer(time.Duration(s.r.MaxHold) - s.r.grace())
 		defer t.Stop()
 		maxHold = t.C
 	}

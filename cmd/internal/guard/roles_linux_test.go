@@ -258,7 +258,7 @@ func playStamp(file string, opts []string) int {
 			signal.Ignore(syscall.SIGTERM)
 		}
 	}
-	for tick := time.NewTicker(2 * time.Millisecond); ; <-tick.C {
+	for tick := time.NewTicker(10 * time.Millisecond); ; <-tick.C {
 		appendLine(file, fmt.Sprintf("%d %d", os.Getpid(), bootclock.Now()))
 	}
 }

@@ -184,7 +184,7 @@ func TestDeadline(t *testing.T) {
 func TestRenewal(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stamps")
-	const ttl = 2 * time.Second
+	const ttl = 4 * time.Second
 	first := bootclock.Now() + ttl
 	g := start(t, Config{Argv: []string{testExe(t), "role:stamp", file}, Deadline: first, Grace: 500 * time.Millisecond})
 	var last time.Duration

@@ -21,10 +21,11 @@ const (
 // A supervision follows a guard process to its end. One goroutine uses it.
 type supervision struct {
 	*Guard
-	work     *tree // what is below the guard; nil until it has said its number
-	stuck    bool  // the guard has said that processes refuse to die: it is alive and goes on trying
-	finished bool  // the guard has said how all ended
-	known    bool  // whether the command was started: Guard.started is closed
+	work     *tree  // what is below the guard; nil until it has said its number
+	stuck    bool   // the guard has said that processes refuse to die: it is alive and goes on trying
+	finished bool   // the guard has said how all ended
+	rescued  Reason // why this process had to end the work; empty if it had not
+	known    bool   // whether the command was started: Guard.started is closed
 }
 
 // supervise follows the guard process, does its work if it fails to, and makes the Result.
@@ -65,6 +66,8 @@ func (g *Guard) supervise(pipe *os.File, timer *bootTimer) {
 	g.mu.Unlock()
 	if !s.finished {
 		s.adopt()
+	} else if s.result.Ended == "" {
+		s.result.Ended = s.rescued // before the guard got round to it
 	}
 	s.noteStart(0)
 }
@@ -148,9 +151,9 @@ func (s *supervision) noteStart(pid int) {
 // to look again.
 func (s *supervision) secondLine(now time.Duration) time.Duration {
 	s.mu.Lock()
-	deadline, due := s.deadline, s.deadline
-	if s.killBy != 0 {
-		due = min(due, s.killBy)
+	deadline, due, why := s.deadline, s.deadline, Deadline
+	if s.killBy != 0 && s.killBy < due {
+		due, why = s.killBy, Asked
 	}
 	s.mu.Unlock()
 	switch {
@@ -164,6 +167,9 @@ func (s *supervision) secondLine(now time.Duration) time.Duration {
 	if s.work != nil {
 		hit, _ := s.work.kill()
 		s.result.Killed += len(hit)
+		if len(hit) > 0 && s.rescued == "" {
+			s.rescued = why
+		}
 	}
 	// A guard that is only slow, on a busy machine, has its time to report.
 	if now >= due+guardTimeout || s.work != nil && s.work.rootStopped() {
