@@ -71,6 +71,7 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-lease.Done()
+		synctest.Wait() // the work is told first, the observer then
 		_ = lease.Release(t.Context())
 
 		lease, err = l.For("7").TryAcquire(t.Context())
