@@ -8,9 +8,9 @@
 // is held by a second, small process that no terminal key and no signal meant for holdlock reaches:
 //
 //	shell
-//	 └─ holdlock      process group H   takes and renews the lease, forwards signals
-//	     └─ guard     own session      knows the deadline, ends the work; ignores what can be ignored
-//	         └─ command   group H       and everything it starts
+//	 └─ holdlock         process group H   takes and renews the lease, forwards signals
+//	     └─ guard        own session       knows the deadline, ends the work, ignores what can be ignored
+//	         └─ command  process group H   and everything that it starts
 //
 // holdlock executes itself again as the guard (Main is the first thing in main). Two pipes join them: holdlock sends the
 // command to start, each new deadline, signals to pass on and the wish to end; the guard reports start, exit status and
@@ -18,24 +18,27 @@
 //
 // The command is in holdlock's own process group, not in the guard's: so it is in the foreground of the terminal when
 // holdlock is, may read from it, gets ^C from the kernel, and ^Z stops it together with holdlock, without anybody calling
-// tcsetpgrp. It inherits the file descriptors 0, 1 and 2 and no other.
+// tcsetpgrp. It inherits the file descriptors 0, 1 and 2 and no other. To get it there, the guard itself starts in group H
+// and leaves for a session of its own as soon as the command runs. (A group of its own in the same session would not do:
+// the death of the command would then make an orphan of group H, and the kernel hangs up orphaned groups.)
 //
 // # The timeline
 //
 // D is the deadline: the moment at which all work must be dead, by the clock that goes on during suspend. Every renewal
-// of the lease moves it to later, never to earlier.
+// of the lease moves it to later, never to earlier. The lead is a quarter of the grace, at most 50 ms: the dying must be
+// over at D, not begin there.
 //
-//		                       TERM                    KILL     D
-//		───────────────────────┼───────────────────────┼────────┼──────────────▶
-//		 work                  │        grace          │  lead  │ lease may pass on (after the margin)
+//	                      TERM                    KILL     D
+//	──────────────────────┼───────────────────────┼────────┼──────────────▶
+//	 work                 │        grace          │  lead  │ lease may pass on (after the margin)
 //
-//		lead = min(grace/4, 50 ms): the dying must be over at D, not begin there
+// No renewal in time: TERM (and CONT, for those that are stopped) to all descendants at D - lead - grace, KILL at D - lead.
 //
-//	  - No renewal in time: TERM (and CONT, for those that are stopped) to all descendants at D − lead − grace, KILL at
-//	    D − lead.
-//	  - holdlock is gone, or asks for the end: TERM now, KILL after grace, but never later than D − lead.
-//	  - The command has ended and left descendants behind: these get a moment (min(grace/4, 250 ms)) to end by themselves,
-//	    as the `tee` of a shell's process substitution does; then TERM, and KILL after grace. With LeaveBackground they stay.
+// holdlock is gone, or asks for the end: TERM now, KILL after the grace, but never later than D - lead.
+//
+// The command has ended and left descendants behind: these get a moment (Config.Settle, a quarter of the grace, at most
+// 250 ms) to end by themselves, as the tee of a shell's process substitution does; then TERM, and KILL after the grace.
+// With LeaveBackground they stay.
 //
 // Once TERM has gone out the end is settled: the command may have begun to tear down, and a half-ended job is worse than
 // an ended one. A renewal that arrives later gives the command its full grace if TERM had come late (after a suspend, say),
@@ -63,6 +66,8 @@
 //     processes live on.
 //   - A command that is setuid, or has file capabilities, loses the death signal of the kernel; it is then killed by
 //     holdlock like an orphan, if the kernel permits that.
+//   - What is sent to the whole process group in the first moment, until the guard has left it, reaches the guard too: a
+//     KILL then ends holdlock, guard and command together.
 //   - Work that the command had others start (a container engine, systemd, at, cron, ssh) is not a descendant.
 //   - A signal sent to holdlock alone with `kill -INT` or `kill -QUIT` while it is in the foreground of a terminal is taken
 //     for ^C or ^\, which the command has got already, and is not passed on. TERM always is.

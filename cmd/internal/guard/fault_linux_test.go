@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -252,14 +253,18 @@ func TestGuardStopped(t *testing.T) {
 	}
 }
 
-// A guard that runs but does nothing: its descendants die at the deadline, it itself only after its time to report.
-func TestGuardHangs(t *testing.T) {
-	t.Parallel()
+// fakeGuard starts a process that does not do the work of a guard, with a child, as holdlock sees it after the deadline 1000.
+func fakeGuard(t *testing.T) (s *supervision, guard, child process) {
+	t.Helper()
 	cmd := exec.Command("sh", "-c", "sleep 1000 & exec sleep 2000")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	guard := watch(t, cmd.Process.Pid)
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	guard = watch(t, cmd.Process.Pid)
 	root, err := proctree.Find(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
@@ -269,8 +274,16 @@ func TestGuardHangs(t *testing.T) {
 		below, err = proctree.Children(root)
 		return err == nil && len(below) == 1 && below[0].Name == "sleep"
 	})
-	child := watch(t, below[0].PID)
-	s := &supervision{Guard: &Guard{proc: cmd.Process, deadline: 1000}, work: &tree{root: root}}
+	return &supervision{
+		Guard: &Guard{proc: cmd.Process, deadline: 1000},
+		work:  &tree{root: root}, hit: make(map[proctree.Identity]bool),
+	}, guard, watch(t, below[0].PID)
+}
+
+// A guard that runs but does nothing: its descendants die at the deadline, it itself only after its time to report.
+func TestGuardHangs(t *testing.T) {
+	t.Parallel()
+	s, guard, child := fakeGuard(t)
 	if next := s.secondLine(999); next != 1000 || !child.alive() {
 		t.Errorf("before the deadline: look again at %d, child alive: %v", next, child.alive())
 	}
@@ -281,9 +294,30 @@ func TestGuardHangs(t *testing.T) {
 		t.Error("the guard was killed before its time")
 	}
 	s.secondLine(1000 + guardTimeout)
-	_ = cmd.Wait()
-	if guard.alive() {
-		t.Error("the guard was not killed")
+	eventually(t, "the guard is dead", func() bool { return !guard.alive() })
+}
+
+// A guard that is stopped need not be given time to report.
+func TestStoppedGuardIsKilledAtOnce(t *testing.T) {
+	t.Parallel()
+	s, guard, child := fakeGuard(t)
+	if err := syscall.Kill(guard.pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the guard is stopped", func() bool { return state(guard.pid) == "T" })
+	s.secondLine(1000)
+	eventually(t, "both are dead", func() bool { return !child.alive() && !guard.alive() })
+}
+
+// A number that is not that of a child is not taken for the guard's: nothing below it is ours to kill.
+func TestForeignGuardNumber(t *testing.T) {
+	t.Parallel()
+	own, err := ownTree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := own.below(os.Getppid()); err == nil {
+		t.Error("the parent was taken for a guard")
 	}
 }
 

@@ -22,7 +22,7 @@ type Config struct {
 	// Grace is the time between TERM and KILL. Zero kills at once.
 	Grace time.Duration
 
-	// Settle is how long what the command leaves behind may take to end by itself before it is sent TERM. Zero is a
+	// Settle is how long what the command leaves behind may take to end by itself, before it is sent TERM. Zero means a
 	// quarter of Grace, at most 250 ms.
 	Settle time.Duration
 

@@ -93,7 +93,7 @@ func spawn() (proc *os.Process, requests, events *os.File, err error) {
 	defer eventsEnd.Close()
 	exe, err := executablePath()
 	if err == nil {
-		// The guard starts in our process group, so that the command inherits it, and leaves it then; see leaveGroup.
+		// The guard starts in our process group, so that the command inherits it, and leaves it then; see guardian.start.
 		proc, err = os.StartProcess(exe, []string{guardName, "of", strconv.Itoa(os.Getpid())}, &os.ProcAttr{
 			Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, requestsEnd, eventsEnd},
 		})

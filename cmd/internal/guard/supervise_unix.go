@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/holdlock/holdlock/cmd/internal/proctree"
 	"github.com/holdlock/holdlock/internal/bootclock"
 )
 
@@ -21,11 +22,12 @@ const (
 // A supervision follows a guard process to its end. One goroutine uses it.
 type supervision struct {
 	*Guard
-	work     *tree  // what is below the guard; nil until it has said its number
-	stuck    bool   // the guard has said that processes refuse to die: it is alive and goes on trying
-	finished bool   // the guard has said how all ended
-	rescued  Reason // why this process had to end the work; empty if it had not
-	known    bool   // whether the command was started: Guard.started is closed
+	work     *tree                      // what is below the guard; nil until it has said its number
+	stuck    bool                       // the guard has said that processes refuse to die: it is alive and goes on trying
+	finished bool                       // the guard has said how all ended
+	rescued  Reason                     // why this process had to end the work; empty if it had not
+	known    bool                       // whether the command was started: Guard.started is closed
+	hit      map[proctree.Identity]bool // what this process has sent KILL
 }
 
 // supervise follows the guard process, does its work if it fails to, and makes the Result.
@@ -40,7 +42,7 @@ func (g *Guard) supervise(pipe *os.File, timer *bootTimer) {
 		defer close(gone)
 		g.waitGuard()
 	}()
-	s := &supervision{Guard: g}
+	s := &supervision{Guard: g, hit: make(map[proctree.Identity]bool)}
 	for gone != nil {
 		timer.Set(s.secondLine(bootclock.Now()))
 		select {
@@ -166,8 +168,7 @@ func (s *supervision) secondLine(now time.Duration) time.Duration {
 	}
 	if s.work != nil {
 		hit, _ := s.work.kill()
-		s.result.Killed += len(hit)
-		if len(hit) > 0 && s.rescued == "" {
+		if s.count(hit); len(hit) > 0 && s.rescued == "" {
 			s.rescued = why
 		}
 	}
@@ -176,6 +177,13 @@ func (s *supervision) secondLine(now time.Duration) time.Duration {
 		_ = s.proc.Kill() // what is left becomes ours
 	}
 	return now + rescuePause
+}
+
+// count notes what was sent KILL; the same process may be hit more than once before it is dead.
+func (s *supervision) count(hit []proctree.Identity) {
+	for _, id := range hit {
+		s.hit[id] = true
+	}
 }
 
 // adopt ends what a guard has left that died without finishing. All of it is below this process now.
@@ -187,7 +195,7 @@ func (s *supervision) adopt() {
 	}
 	for until := bootclock.Now() + giveUp; ; time.Sleep(adoptPause) {
 		hit, _ := s.own.kill()
-		r.Killed += len(hit)
+		s.count(hit)
 		childless := s.reap()
 		if childless || s.own.alive() == 0 {
 			break
@@ -198,6 +206,7 @@ func (s *supervision) adopt() {
 		}
 	}
 	s.reap()
+	r.Killed = len(s.hit)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.orphan.Known && !r.Status.Known {

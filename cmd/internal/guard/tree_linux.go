@@ -114,8 +114,8 @@ func (t *tree) survivors() []Unkillable {
 // there is no descendant either.
 func (t *tree) empty(childless bool) bool { return childless }
 
-// attributes are those of the command, which stays in the process group of holdlock. The calling thread must live as long as the guard: the death signal comes when
-// that thread ends, not the process (go.dev/issue/27505).
+// attributes are those of the command, which stays in the process group of holdlock. The calling thread must live as long
+// as the guard: the death signal comes when that thread ends, not the process (go.dev/issue/27505).
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // nameProcess sets the name that the process list shows, which would otherwise be "exe".
