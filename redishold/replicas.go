@@ -34,7 +34,7 @@ func (d *Driver) write(ctx context.Context, ref driver.Ref, s *script, keys []st
 
 const (
 	undoBudget = 500 * time.Millisecond
-	waitBudget = time.Second // at most; see waitFor
+	waitBudget = 3 * time.Second // at most; see waitFor. A replica confirms by itself once a second, if it misses being asked
 )
 
 // wrote says whether a script has changed anything that replicas could confirm.

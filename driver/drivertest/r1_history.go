@@ -34,6 +34,7 @@ func (r *rig) history(seed uint64) {
 		length = 40 * time.Second
 	}
 	end := time.Now().Add(length)
+	patience := end.Add(10 * length) // for a store, or a machine, on which hardly anything succeeds in that time
 	odds := faultdriver.Odds{
 		Drop: 0.05, Lose: 0.1, Before: 0.1, After: 0.1, Ghost: 0.5, Hang: 0.02, MaxDelay: r.short,
 	}
@@ -42,6 +43,11 @@ func (r *rig) history(seed uint64) {
 		tenures []Tenure
 		clients sync.WaitGroup
 	)
+	few := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(tenures) < 3
+	}
 	for i := range 3 {
 		d := faultdriver.New(r.open(), faultdriver.Seeded(seed+uint64(i), odds))
 		r.opened[len(r.opened)-1] = d // to be closed instead: it waits for what is on its way
@@ -51,7 +57,7 @@ func (r *rig) history(seed uint64) {
 				dice: rand.New(rand.NewPCG(seed, uint64(10*i+j))),
 			}
 			clients.Go(func() {
-				for time.Now().Before(end) {
+				for time.Now().Before(end) || few() && time.Now().Before(patience) {
 					if t, ok := c.attempt(); ok {
 						mu.Lock()
 						tenures = append(tenures, t)

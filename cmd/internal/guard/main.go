@@ -18,8 +18,8 @@ const exitUsage = 64
 //
 // onOrphaned is called in the guard, at most once, with the Payload of the Config, if holdlock has died and all work is
 // dead: it may give the lease back, so that the next holder need not wait until it expires. It is not called if a process
-// could not be killed. ctx ends after orphanBudget; the guard then exits. onOrphaned should write to no
-// terminal: the user's shell has it back by then. It may be nil.
+// could not be killed. ctx ends after ten seconds; the guard then exits. onOrphaned should write to no terminal: the user's
+// shell has it back by then. It may be nil.
 func Main(onOrphaned func(ctx context.Context, payload []byte)) {
 	if len(os.Args) > 0 && os.Args[0] == guardName {
 		os.Exit(runGuard(onOrphaned))

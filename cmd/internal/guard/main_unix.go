@@ -29,8 +29,6 @@ const (
 // runGuard is the guard's whole life. It returns the exit code, which nobody looks at but a user who has started the
 // guard by hand.
 func runGuard(onOrphaned func(context.Context, []byte)) int {
-	// The command is started from this goroutine, and lives no longer than the thread that started it.
-	runtime.LockOSThread()
 	if !isPipe(requestFD) || !isPipe(eventFD) {
 		fmt.Fprintf(os.Stderr, "%s is started by `holdlock run` and does nothing by itself\n", guardName)
 		return exitUsage
@@ -106,6 +104,9 @@ func (g *guardian) start(req *startRequest) *StartError {
 		return &StartError{Kind: NotStarted, Command: argv[0], Err: err}
 	}
 	env := setenv(toStrings(req.Env), LeaseEnv, g.board.env)
+	// The command lives no longer than the thread that starts it. This goroutine keeps it to the end. Not from the
+	// beginning: preparing means many handshakes between goroutines, each slower from a locked thread.
+	runtime.LockOSThread()
 	pid, failed := startCommand(argv, env, string(req.Dir), attributes())
 	if failed != nil {
 		return failed

@@ -325,3 +325,25 @@ func TestLeftoversThatEndByThemselves(t *testing.T) {
 		t.Errorf("result %+v, and the output ends %q", r, readFile(out)[max(0, len(readFile(out))-10):])
 	}
 }
+
+// What the guard costs: the same command without and with it.
+func BenchmarkTrue(b *testing.B) {
+	b.Run("direct", func(b *testing.B) {
+		for b.Loop() {
+			if err := exec.Command("true").Run(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("guarded", func(b *testing.B) {
+		for b.Loop() {
+			g, err := Start(Config{Argv: []string{"true"}, Env: os.Environ(), Deadline: bootclock.Now() + long, Grace: time.Second})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if r := g.Wait(); r.ExitCode() != 0 {
+				b.Fatal(r)
+			}
+		}
+	})
+}
