@@ -9,7 +9,7 @@
 //
 //	shell
 //	 └─ holdlock         process group H   takes and renews the lease, forwards signals
-//	     └─ guard        own session       knows the deadline, ends the work, ignores what can be ignored
+//	     └─ guard        own session       knows the deadline, ends the work, is deaf to signals
 //	         └─ command  process group H   and everything that it starts
 //
 // holdlock executes itself again as the guard (Main is the first thing in main). Two pipes join them: holdlock sends the

@@ -91,6 +91,7 @@ func startMini(t *testing.T, role string, p part, edit func(*exec.Cmd)) *mini {
 		close(m.end)
 	}()
 	t.Cleanup(func() {
+		m.tellOnFailure()
 		if all, err := proctree.Descendants(root, nil); err == nil {
 			_ = m.cmd.Process.Kill()
 			for _, p := range all {
@@ -100,6 +101,15 @@ func startMini(t *testing.T, role string, p part, edit func(*exec.Cmd)) *mini {
 		<-m.end
 	})
 	return m
+}
+
+// tellOnFailure shows what the mini holdlock has noted, but for most of its renewals.
+func (m *mini) tellOnFailure() {
+	if !m.t.Failed() {
+		return
+	}
+	log := readFile(m.Log)
+	m.t.Logf("now %d; holdlock has noted:\n...%s%s", bootclock.Now(), log[max(0, len(log)-500):], readFile(m.Result))
 }
 
 // number waits for a line "WORD NUMBER" in the log and returns the last such number.

@@ -22,8 +22,7 @@ const (
 	requestFD = 3 // the guard's ends of the two pipes
 	eventFD   = 4
 
-	orphanBudget = 10 * time.Second       // for the function that gives the lease back
-	eventBudget  = 200 * time.Millisecond // for one event; holdlock may be stopped with the pipe full
+	orphanBudget = 10 * time.Second // for the function that gives the lease back
 )
 
 // runGuard is the guard's whole life. It returns the exit code, which nobody looks at but a user who has started the
@@ -41,11 +40,14 @@ func runGuard(onOrphaned func(context.Context, []byte)) int {
 		return 1 // holdlock died before it could say what to start
 	}
 	if err := g.start(first.Start); err != nil {
-		g.send(event{Failed: pack(err)})
+		_ = g.send(event{Failed: pack(err)})
 		return 0
 	}
 	g.loop()
-	g.send(event{Finished: &finished{Leftovers: g.leftovers, Killed: len(g.hit), Unkillable: g.unkillable}})
+	err := g.send(event{Finished: &finished{Leftovers: g.leftovers, Killed: len(g.hit), Unkillable: g.unkillable}})
+	if errors.Is(err, syscall.EPIPE) {
+		g.orphaned = true // holdlock has died in this very moment
+	}
 	if g.orphaned && len(g.unkillable) == 0 && onOrphaned != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), orphanBudget)
 		defer cancel()
@@ -117,7 +119,7 @@ func (g *guardian) start(req *startRequest) *StartError {
 	_, _ = unix.Setsid()
 	g.command = pid
 	g.tree.started(pid)
-	g.send(event{Started: pid})
+	_ = g.send(event{Started: pid})
 	return nil
 }
 
@@ -138,7 +140,7 @@ func (g *guardian) prepare(req *startRequest) error {
 	if g.timer, err = newBootTimer(); err != nil {
 		return err
 	}
-	g.send(event{Guard: g.tree.number()})
+	_ = g.send(event{Guard: g.tree.number()})
 	g.board = openBoard()
 	g.plan = plan{grace: req.Grace, settle: req.Settle, deadline: req.Deadline}
 	g.leave = req.Leave
@@ -146,11 +148,8 @@ func (g *guardian) prepare(req *startRequest) error {
 	return nil
 }
 
-// send reports an event. Nobody may be there to read it.
-func (g *guardian) send(e event) {
-	_ = g.events.SetWriteDeadline(time.Now().Add(eventBudget))
-	_ = writeMessage(g.events, e)
-}
+// send reports an event. If nobody is there to read it, nothing else changes.
+func (g *guardian) send(e event) error { return writeNow(g.events, e) }
 
 // loop runs until no descendant is left, or none that can be killed.
 func (g *guardian) loop() {
@@ -194,7 +193,7 @@ func (g *guardian) reap() (childless bool) {
 			g.exited = true
 			g.plan.exited, g.plan.exitAt = true, bootclock.Now()
 			st := statusOf(ws)
-			g.send(event{Exited: &st})
+			_ = g.send(event{Exited: &st})
 		}
 	}
 }
@@ -225,7 +224,7 @@ func (g *guardian) act(now time.Duration) (next time.Duration, done bool) {
 		for _, id := range hit {
 			g.hit[id] = true
 		}
-		g.killPause = min(max(2*g.killPause, 2*time.Millisecond), 100*time.Millisecond)
+		g.killPause = min(max(2*g.killPause, minPause), maxPause)
 		g.nextKill = now + g.killPause
 	}
 	if now < g.killSince+patience {
@@ -233,7 +232,7 @@ func (g *guardian) act(now time.Duration) (next time.Duration, done bool) {
 	}
 	if !g.stuck {
 		g.stuck = true
-		g.send(event{Stuck: g.survivors()})
+		_ = g.send(event{Stuck: g.survivors()})
 	}
 	if now >= max(g.plan.deadline, g.killSince+giveUp) {
 		g.unkillable = g.survivors()
@@ -245,7 +244,7 @@ func (g *guardian) act(now time.Duration) (next time.Duration, done bool) {
 // survivors describes what KILL has not ended. It is never empty.
 func (g *guardian) survivors() []Unkillable {
 	if list := g.tree.survivors(); len(list) > 0 {
-		return list[:min(len(list), 32)]
+		return list[:min(len(list), 20)]
 	}
 	return []Unkillable{{Why: "a child process that /proc does not show has not ended"}}
 }
@@ -294,5 +293,5 @@ func (g *guardian) end(why Reason) {
 		g.tree.signal(syscall.SIGTERM)
 		g.tree.signal(syscall.SIGCONT) // those that are stopped act on TERM only now
 	}
-	g.send(event{Ending: why})
+	_ = g.send(event{Ending: why})
 }

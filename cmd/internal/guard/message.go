@@ -86,7 +86,7 @@ func (e *remoteError) Unwrap() error {
 	return e.errno
 }
 
-// writeMessage writes m in one call, so that a message of less than 4 KiB goes through a pipe whole or not at all.
+// writeMessage writes m in one call. Less than 4 KiB, which is all but the start, goes through a pipe whole or not at all.
 func writeMessage(w io.Writer, m any) error {
 	b, err := json.Marshal(m)
 	if err != nil {

@@ -6,6 +6,8 @@ const (
 	maxLead   = 50 * time.Millisecond  // see the timeline in the package comment
 	maxSettle = 250 * time.Millisecond // the default of Config.Settle is no longer
 	patience  = time.Second            // from KILL to the report that somebody refuses it
+	minPause  = 2 * time.Millisecond   // between attempts to kill: doubled each time,
+	maxPause  = 100 * time.Millisecond // as looking at a process in /proc makes its end slower on a busy machine
 	giveUp    = 5 * time.Second        // from KILL to the end of all attempts, if the deadline has passed too
 )
 

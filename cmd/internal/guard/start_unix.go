@@ -14,9 +14,6 @@ import (
 	"github.com/holdlock/holdlock/internal/bootclock"
 )
 
-// sendBudget is for one request. The guard reads at once unless it is stopped.
-const sendBudget = 50 * time.Millisecond
-
 // A Guard is a started command with its guard process, as seen from holdlock. All methods are safe for concurrent use.
 // A process has at most one at a time.
 type Guard struct {
@@ -24,12 +21,12 @@ type Guard struct {
 	proc *os.Process // the guard
 	own  *tree       // what will be below this process: the guard's orphans, should it die
 
-	requests *os.File
 	started  chan struct{} // closed when the command runs, or never will
 	done     chan struct{} // closed after result has been written
 	wake     chan struct{} // tells supervise that deadline or killBy has changed
 
-	mu       sync.Mutex    // guards what follows, and writing to requests
+	mu       sync.Mutex    // guards what follows
+	requests *os.File      // the pipe to the guard; nil when it has ended
 	deadline time.Duration // the latest
 	killBy   time.Duration // an earlier limit, from End or KillAll; 0 if there is none
 	pid      int           // of the command
@@ -66,8 +63,12 @@ func Start(cfg Config) (*Guard, error) {
 			Argv: toBytes(cfg.Argv), Env: toBytes(cfg.Env), Dir: []byte(cfg.Dir),
 			Deadline: cfg.Deadline, Grace: cfg.Grace, Settle: cfg.settle(), Leave: cfg.LeaveBackground, Payload: cfg.Payload,
 		}})
+		_ = requests.SetWriteDeadline(time.Time{})
 	}
 	if err != nil {
+		if timer != nil {
+			timer.Stop()
+		}
 		_ = proc.Kill()
 		_, _ = proc.Wait()
 		_ = requests.Close()
@@ -170,11 +171,13 @@ func (g *Guard) endBy(at time.Duration, req request) {
 	_ = g.send(req)
 }
 
-// send needs g.mu. A request is shorter than 4 KiB and goes through whole or not at all.
+// send needs g.mu.
 func (g *Guard) send(req request) error {
-	_ = g.requests.SetWriteDeadline(time.Now().Add(sendBudget))
-	err := writeMessage(g.requests, req)
-	if errors.Is(err, os.ErrClosed) || errors.Is(err, syscall.EPIPE) {
+	if g.requests == nil {
+		return os.ErrProcessDone
+	}
+	err := writeNow(g.requests, req)
+	if errors.Is(err, syscall.EPIPE) {
 		return os.ErrProcessDone
 	}
 	return err

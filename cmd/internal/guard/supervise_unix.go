@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	rescuePause  = 50 * time.Millisecond // between attempts to do the guard's work for it
-	guardTimeout = 10 * time.Second      // from when all should be dead until a guard that runs is killed, too
-	adoptPause   = 5 * time.Millisecond  // between attempts to end what a dead guard has left
+	rescuePause  = 100 * time.Millisecond // between attempts to do the guard's work for it
+	guardTimeout = 10 * time.Second       // from when all should be dead until a guard that runs is killed, too
 )
 
 // A supervision follows a guard process to its end. One goroutine uses it.
@@ -65,6 +64,7 @@ func (g *Guard) supervise(pipe *os.File, timer *bootTimer) {
 	}
 	g.mu.Lock()
 	_ = g.requests.Close()
+	g.requests = nil
 	g.mu.Unlock()
 	if !s.finished {
 		s.adopt()
@@ -168,7 +168,8 @@ func (s *supervision) secondLine(now time.Duration) time.Duration {
 	}
 	if s.work != nil {
 		hit, _ := s.work.kill()
-		if s.count(hit); len(hit) > 0 && s.rescued == "" {
+		s.count(hit)
+		if len(hit) > 0 && s.rescued == "" {
 			s.rescued = why
 		}
 	}
@@ -193,7 +194,8 @@ func (s *supervision) adopt() {
 	if !s.known {
 		r.Err = errors.New("the guard process died before it had started the command")
 	}
-	for until := bootclock.Now() + giveUp; ; time.Sleep(adoptPause) {
+	pause := minPause
+	for until := bootclock.Now() + giveUp; ; {
 		hit, _ := s.own.kill()
 		s.count(hit)
 		childless := s.reap()
@@ -204,6 +206,8 @@ func (s *supervision) adopt() {
 			r.Unkillable = s.own.survivors()
 			break
 		}
+		time.Sleep(pause)
+		pause = min(2*pause, maxPause)
 	}
 	s.reap()
 	r.Killed = len(s.hit)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
@@ -175,27 +174,4 @@ func parseIgnored(status string) (map[syscall.Signal]bool, error) {
 		return set, nil
 	}
 	return nil, errors.New("cannot read the ignored signals: /proc/self/status has no SigIgn line")
-}
-
-// shrugOff takes all signals that could end or stop the guard and does nothing with them. signal.Ignore would not do: the
-// command would inherit it.
-func shrugOff() error {
-	ignored, err := ignoredSignals()
-	if err != nil {
-		return err
-	}
-	var all []os.Signal
-	for n := syscall.Signal(1); n <= 31; n++ {
-		switch n {
-		case syscall.SIGKILL, syscall.SIGSTOP, // cannot be caught
-			syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPROF, // do no harm, and Go uses them
-			32, 33, 34: // of C libraries; Go leaves them alone
-			continue
-		}
-		if !ignored[n] {
-			all = append(all, n)
-		}
-	}
-	signal.Notify(make(chan os.Signal, 1), all...) // nobody receives: a full channel drops
-	return nil
 }

@@ -90,23 +90,3 @@ func ignoredSignals() (map[syscall.Signal]bool, error) {
 	}
 	return set, nil
 }
-
-// shrugOff takes all signals that could end or stop the guard and does nothing with them. signal.Ignore would not do: the
-// command would inherit it.
-func shrugOff() error {
-	ignored, err := ignoredSignals()
-	if err != nil {
-		return err
-	}
-	c := make(chan os.Signal, 1) // nobody receives: a full channel drops
-	for _, s := range []syscall.Signal{
-		syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
-		syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
-		syscall.SIGXCPU, syscall.SIGXFSZ,
-	} {
-		if !ignored[s] {
-			signal.Notify(c, s)
-		}
-	}
-	return nil
-}

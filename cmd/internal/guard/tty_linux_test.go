@@ -120,7 +120,9 @@ func onTerminal(t *testing.T, p part) (m *mini, script string) {
 	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return &mini{t: t, part: p}, script
+	m = &mini{t: t, part: p}
+	t.Cleanup(m.tellOnFailure)
+	return m, script
 }
 
 // holdlockPID is the parent of the guard.
