@@ -25,9 +25,14 @@ test: setup ## all tests of all modules, with the race detector; installs what i
 
 .PHONY: setup
 setup: ## install the servers that the tests start, on Debian as root; elsewhere say what is missing
-	@command -v redis-server >/dev/null || if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server >/dev/null; \
-	else echo "redis-server is not installed: the tests of redishold will be skipped"; fi
+	@$(call need,redis-server,redis-server)
+	@$(call need,pgbouncer,pgbouncer)
+	@PATH="$$PATH:$$(echo /usr/lib/postgresql/*/bin | tr ' ' :)"; $(call need,initdb,postgresql)
+
+# $(call need,PROGRAM,PACKAGE) makes sure that there is a program.
+need = command -v $(1) >/dev/null || if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; \
+	else echo "$(1) is not installed: what needs it will be skipped"; fi
 
 .PHONY: test/unit
 test/unit: ## the quick tests: the root package, the contract, the memory store, the test kit
@@ -57,11 +62,16 @@ build/all: ## build and vet all modules, tests included, for Linux, macOS and Wi
 generate: ## write the generated files anew
 	$(GO) generate ./...
 
-.PHONY: verify
-verify: ## generated files and go.mod files are current
+.PHONY: current
+current: ## generated files and go.mod files are current
 	$(GO) test -count=1 ./internal/gen/...
 	@$(call each,$(call tidy,-diff))
 	@echo "all current"
+
+.PHONY: verify
+verify: ## let spin check the models of the protocols; installs spin
+	@$(call need,spin,spin)
+	$(GO) test -count=1 -tags verify -v -timeout 1h ./verify
 
 .PHONY: tidy
 tidy: ## go mod tidy in all modules
