@@ -14,24 +14,8 @@ import (
 
 	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
-	"github.com/holdlock/holdlock/driver/drivertest"
 	"github.com/holdlock/holdlock/internal/testenv"
 )
-
-func clusterClient(nodes []*testenv.Redis) redis.UniversalClient {
-	return redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: testenv.Addrs(nodes), ContextTimeoutEnabled: true, PoolSize: 20, MaintNotificationsConfig: noMaintenance,
-	})
-}
-
-func clusterHarness(t *testing.T, opts Options) drivertest.Harness {
-	nodes := testenv.StartCluster(t)
-	return harness(func() redis.UniversalClient { return clusterClient(nodes) }, opts)
-}
-
-func TestClusterConformance(t *testing.T) { drivertest.Run(t, clusterHarness(t, Options{})) }
-
-func TestClusterMutants(t *testing.T) { drivertest.RunMutants(t, clusterHarness(t, Options{})) }
 
 // While a slot moves, its keys are on one node or the other, and keys of one script can be on both for a moment.
 func TestSlotMigration(t *testing.T) {

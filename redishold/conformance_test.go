@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/driver/drivertest"
-	"github.com/holdlock/holdlock/internal/testenv"
+	"github.com/holdlock/holdlock/driver/faultdriver"
 )
 
 var stores atomic.Int64
@@ -93,44 +93,55 @@ func leftovers(dial func() redis.UniversalClient, ns string) ([]string, error) {
 	return left, err
 }
 
-// standalone starts one server and returns a way to it.
-func standalone(tb testing.TB, args ...string) (*testenv.Redis, func() redis.UniversalClient) {
-	tb.Helper()
-	r := testenv.StartRedis(tb, args...)
-	return r, func() redis.UniversalClient { return client(r.Addr) }
-}
-
-// client connects to one server as the documentation recommends.
-func client(addr string) *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1, PoolSize: 20, MaintNotificationsConfig: noMaintenance,
+// TestContract runs the suite: as it is, with requests and replies that come late, as a history under faults of every kind,
+// and on the mutants.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	part := func(t *testing.T, name string, run func(t *testing.T)) {
+		t.Run(name, func(t *testing.T) { t.Parallel(); run(t) })
+	}
+	on := func(name string, start func(t *testing.T) drivertest.Harness) {
+		part(t, name, func(t *testing.T) {
+			h := start(t)
+			part(t, "rules", func(t *testing.T) { drivertest.Run(t, h) })
+			part(t, "late", func(t *testing.T) { drivertest.Run(t, late(h)) })
+			part(t, "mutants", func(t *testing.T) { drivertest.RunMutants(t, h) })
+			for seed := uint64(2); seed < 6; seed++ {
+				part(t, fmt.Sprint("history ", seed), func(t *testing.T) { drivertest.RunHistory(t, h, seed) })
+			}
+		})
+	}
+	for _, kind := range kinds {
+		on(kind, func(t *testing.T) drivertest.Harness { return harness(startSite(t, kind).dial, Options{}) })
+	}
+	on("plain keys", plainHarness)
+	on("replicas", func(t *testing.T) drivertest.Harness {
+		primary, _ := startPair(t)
+		return harness(func() redis.UniversalClient { return client(primary.Addr) }, Options{Replicas: 1})
 	})
 }
 
-// noMaintenance switches off what only Redis Enterprise has, and what leaves goroutines behind when a node goes away.
-var noMaintenance = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-
-func TestConformance(t *testing.T) {
-	_, dial := standalone(t)
-	drivertest.Run(t, harness(dial, Options{}))
-}
-
-func TestMutants(t *testing.T) {
-	_, dial := standalone(t)
-	drivertest.RunMutants(t, harness(dial, Options{}))
-}
-
-func TestHistory(t *testing.T) {
-	_, dial := standalone(t)
-	for seed := uint64(2); seed < 6; seed++ {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			drivertest.RunHistory(t, harness(dial, Options{}), seed)
-		})
+// late is the same stores with calls that take their time, on the way there and back.
+func late(h drivertest.Harness) drivertest.Harness {
+	var seed atomic.Uint64
+	under := h.NewStore
+	h.NewStore = func(tb testing.TB) drivertest.Store {
+		s := under(tb)
+		open := s.Open
+		s.Open = func() (driver.Driver, error) {
+			d, err := open()
+			if err != nil {
+				return nil, err
+			}
+			return faultdriver.New(d, faultdriver.Seeded(seed.Add(1), faultdriver.Odds{
+				Before: 0.3, After: 0.3, MaxDelay: 60 * time.Millisecond,
+			})), nil
+		}
+		return s
 	}
+	return h
 }
 
 func BenchmarkStore(b *testing.B) {
-	_, dial := standalone(b)
-	drivertest.RunBenchmarks(b, harness(dial, Options{}))
+	drivertest.RunBenchmarks(b, harness(startSite(b, "standalone").dial, Options{}))
 }

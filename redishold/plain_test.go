@@ -37,10 +37,6 @@ func plainHarness(t *testing.T) drivertest.Harness {
 	}
 }
 
-func TestPlainConformance(t *testing.T) { drivertest.Run(t, plainHarness(t)) }
-
-func TestPlainMutants(t *testing.T) { drivertest.RunMutants(t, plainHarness(t)) }
-
 // The two usual ways to lock a Redis key, as their documentation has them.
 var foreignUnlocks = map[string]*redis.Script{
 	"redis-py": redis.NewScript(`

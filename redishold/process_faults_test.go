@@ -3,13 +3,10 @@
 package redishold
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,208 +14,191 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
-
-	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/internal/testenv"
 )
 
-// The test program is its own helper: what is to be killed and paused runs in processes of its own.
-func TestMain(m *testing.M) {
-	if role := os.Getenv("REDISHOLD_HELPER"); role != "" {
-		helpers[role](os.Getenv("REDISHOLD_ADDR"))
-		return
-	}
-	redis.SetLogger(silent{}) // it tells of every fault that the tests cause
-	goleak.VerifyTestMain(m)
-}
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
-
-var helpers = map[string]func(addr string){"hold": helperHold, "churn": helperChurn}
-
-type helper struct {
-	cmd   *exec.Cmd
-	lines *bufio.Scanner
-}
-
-func startHelper(t *testing.T, role, addr string) *helper {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "REDISHOLD_HELPER="+role, "REDISHOLD_ADDR="+addr)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return &helper{cmd, bufio.NewScanner(out)}
-}
-
-// line returns the next line that the helper prints.
-func (h *helper) line(t *testing.T) string {
-	t.Helper()
-	if !h.lines.Scan() {
-		t.Fatalf("the helper has ended: %v", h.lines.Err())
-	}
-	return h.lines.Text()
-}
-
-// helperHold holds a lock until it is lost, and says what it believes.
-func helperHold(addr string) {
-	c, err := Open(client(addr), nil)
-	if err != nil {
-		panic(err)
-	}
-	l, err := c.NewLock("k", &holdlock.LockOptions{TTL: time.Second})
-	if err != nil {
-		panic(err)
-	}
-	err = l.Do(context.Background(), func(ctx context.Context, lease *holdlock.Lease) error {
-		fmt.Println(lease.Token())
-		for ctx.Err() == nil {
-			if err := lease.Check(0); err != nil {
-				break
-			}
-		}
-		<-ctx.Done()
-		fmt.Println(context.Cause(ctx))
-		return nil
-	})
-	fmt.Println(errors.Is(err, holdlock.ErrLost))
-}
-
 // A holder that is paused past its TTL knows that it has lost the lock before it does anything else.
 func TestPausedHolder(t *testing.T) {
 	t.Parallel()
-	r := testenv.StartRedis(t)
-	d := openDriver(t, r.Addr, nil)
-	h := startHelper(t, "hold", r.Addr)
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := startSite(t, kind)
+			h := startHelper(t, "hold", s)
+			g, rival := takesOver(t, s, h, func() { h.signal(t, syscall.SIGSTOP) })
+			h.signal(t, syscall.SIGCONT)
+			if why := h.line(t); !strings.Contains(why, "was lost: this process or machine was paused") {
+				t.Errorf("the cause is %q", why)
+			}
+			if err := h.line(t); !strings.Contains(err, "was lost") {
+				t.Errorf("Do returned %q", err)
+			}
+			if term, ok := present(t, rival, "k"); !ok || term.Token != g.Token {
+				t.Errorf("the successor's term is %+v, %v", term, ok)
+			}
+		})
+	}
+	// The control: the usual lock works on, beside its successor, and then takes the lock away from it.
+	t.Run("naive", func(t *testing.T) {
+		t.Parallel()
+		s := startSite(t, "standalone")
+		h := startHelper(t, "naive hold", s)
+		h.line(t)
+		h.signal(t, syscall.SIGSTOP)
+		rival := naive{client(s.addrs[0])}
+		defer rival.client.Close()
+		testenv.Eventually(t, "the lock passes on", func() bool {
+			_, err := rival.Acquire(t.Context(), request("k", time.Hour))
+			return err == nil
+		})
+		h.signal(t, syscall.SIGCONT)
+		if got := h.line(t); got != "works" {
+			t.Errorf("a naive holder that was paused says %q", got)
+		}
+		h.line(t)
+		if got := s.servers[0].Do(t, "EXISTS", naiveKey("k")); got != "0" {
+			t.Error("the successor has kept its lock, so the test tells nothing")
+		}
+	})
+}
+
+// A holder that is killed costs its TTL and no more, and its successor is told.
+func TestKilledHolder(t *testing.T) {
+	t.Parallel()
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := startSite(t, kind)
+			h := startHelper(t, "hold", s)
+			takesOver(t, s, h, func() { h.kill(t) })
+		})
+	}
+}
+
+// takesOver checks that a rival gets the lock of a helper once something has happened to that, and not before; and what it
+// is told.
+func takesOver(t *testing.T, s site, h *helper, happens func()) (driver.Grant, *Driver) {
+	t.Helper()
+	d := s.open(t, nil)
 	var token uint64
 	if _, err := fmt.Sscan(h.line(t), &token); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Acquire(t.Context(), request("k", time.Minute)); err == nil {
-		t.Fatal("the control: a rival was granted the lock while its holder was well")
+	const ttl = time.Second // of the helper
+	for well := time.Now().Add(ttl * 5 / 4); time.Now().Before(well); time.Sleep(20 * time.Millisecond) {
+		_, err := d.Acquire(t.Context(), request("k", time.Minute))
+		if err == nil {
+			t.Fatal("a rival was granted the lock while its holder was well")
+		}
+		var held *driver.HeldError
+		if errors.As(err, &held) && held.Term.Remaining > ttl+3*time.Millisecond {
+			t.Fatalf("the term of %v is to last %v longer", ttl, held.Term.Remaining)
+		}
 	}
-	if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	happens()
 	var g driver.Grant
 	testenv.Eventually(t, "the lock passes on", func() bool {
 		var err error
 		g, err = d.Acquire(t.Context(), request("k", time.Minute))
 		return err == nil
 	})
-	if g.Previous != driver.Lapsed || g.Prior == nil || g.Prior.Holder.PID != h.cmd.Process.Pid {
+	if g.Previous != driver.Lapsed || g.Prior == nil || g.Prior.Holder.PID != h.cmd.Process.Pid || g.Prior.Token != driver.Token(token) {
 		t.Errorf("the successor is told %v, %+v", g.Previous, g.Prior)
 	}
 	if g.Token <= driver.Token(token) {
 		t.Errorf("token %d after %d", g.Token, token)
 	}
-	if err := h.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	if why := h.line(t); !strings.Contains(why, "was lost") {
-		t.Errorf("the cause is %q", why)
-	}
-	if isLost := h.line(t); isLost != "true" {
-		t.Errorf("Do returned ErrLost: %s", isLost)
-	}
-	if term, ok := present(t, d, "k"); !ok || term.Token != g.Token {
-		t.Errorf("the successor's term is %+v, %v", term, ok)
-	}
+	return g, d
 }
 
-// helperChurn acquires keys, and releases most of them, until it is killed.
-func helperChurn(addr string) {
-	c, err := Open(client(addr), &Options{Namespace: "churn"})
-	if err != nil {
-		panic(err)
-	}
-	for i := range 8 {
-		go func() {
-			for {
-				l, err := c.NewLock("churn", &holdlock.LockOptions{TTL: 300 * time.Millisecond, Renew: holdlock.RenewOff})
-				if err != nil {
-					panic(err)
-				}
-				key := fmt.Sprint(rand.N(12))
-				lease, err := l.For(key).TryAcquire(context.Background())
-				if err != nil {
-					continue
-				}
-				fmt.Println(i)
-				time.Sleep(rand.N(3 * time.Millisecond))
-				if rand.N(4) > 0 {
-					_ = lease.Release(context.Background())
-				}
-			}
-		}()
-	}
-	select {}
-}
-
-// Processes are killed at random moments. No key is ever without an expiry, and nothing but counters stays.
+// Processes are killed at random moments. No key is ever without an expiry, and nothing but slots of ended terms stays.
 func TestNothingIsLeftByTheKilled(t *testing.T) {
 	t.Parallel()
-	r := testenv.StartRedis(t)
-	dial := client(r.Addr)
-	defer dial.Close()
-	var eternal atomic.Value
-	stop := make(chan struct{})
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
+	const rounds, kills = 500, 12
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := startSite(t, kind)
+			never := watchEternal(t, s)
+			grants, killed := churn(t, s, "churn", rounds, kills)
+			seen, looks := never()
+			if seen > 0 {
+				t.Errorf("%d looks of %d have seen a key without expiry", seen, looks)
 			}
-			it := dial.Scan(context.Background(), 0, "*", 1000).Iterator()
-			for it.Next(context.Background()) {
-				if ttl := dial.PTTL(context.Background(), it.Val()).Val(); ttl == -1 {
-					eternal.Store(it.Val())
+			d := s.open(t, &Options{Namespace: "churn"})
+			testenv.Eventually(t, "all terms are over", func() bool {
+				terms, err := d.List(t.Context(), "", "", 100)
+				return err == nil && len(terms) == 0
+			})
+			left, err := leftovers(s.dial, "churn")
+			if err != nil || len(left) > 0 {
+				t.Errorf("left: %q, %v", left, err)
+			}
+			n := 0
+			for _, r := range s.servers {
+				var here int
+				if _, err := fmt.Sscan(r.Do(t, "DBSIZE"), &here); err != nil {
+					t.Fatal(err)
 				}
+				n += here
 			}
+			if n == 0 || n > 12 { // of the keys of the helper
+				t.Errorf("%d slots of ended terms are there, want at least one and at most one for each key", n)
+			}
+			t.Logf("%d grants, %d kills, %d looks, %d slots of ended terms", grants, killed, looks, n)
+		})
+	}
+	// The control: a lock that is taken in two steps is seen in between, and left there by those who die in between.
+	t.Run("naive", func(t *testing.T) {
+		t.Parallel()
+		s := startSite(t, "standalone")
+		never := watchEternal(t, s)
+		churn(t, s, "naive churn", 100, 3)
+		if seen, looks := never(); seen == 0 {
+			t.Errorf("in %d looks at a naive lock no key was without expiry, so the test tells nothing", looks)
 		}
 	})
-	grants, kills := 0, 0
-	for grants < 500 || kills < 12 {
-		h := startHelper(t, "churn", r.Addr)
+}
+
+// churn kills helpers one after the other until they have been granted so many locks.
+func churn(t *testing.T, s site, role string, rounds, kills int) (grants, killed int) {
+	t.Helper()
+	for grants < rounds || killed < kills {
+		h := startHelper(t, role, s)
 		for range 20 + rand.N(60) {
 			h.line(t)
 			grants++
 		}
-		if err := h.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
+		h.kill(t)
+		killed++
+	}
+	return grants, killed
+}
+
+// watchEternal looks all the time whether there are keys without expiry. The result ends it.
+func watchEternal(t *testing.T, s site) (end func() (seen, looks int64)) {
+	t.Helper()
+	var with, all atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for ctx.Err() == nil {
+			n, err := s.eternal()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			all.Add(1)
+			if n > 0 {
+				with.Add(1)
+			}
 		}
-		_ = h.cmd.Wait()
-		kills++
-	}
-	close(stop)
-	watching.Wait()
-	if key := eternal.Load(); key != nil {
-		t.Errorf("key %q had no expiry", key)
-	}
-	d := openDriver(t, r.Addr, &Options{Namespace: "churn"})
-	testenv.Eventually(t, "all terms are over", func() bool {
-		terms, err := d.List(t.Context(), "", "", 100)
-		return err == nil && len(terms) == 0
 	})
-	left, err := leftovers(func() redis.UniversalClient { return client(r.Addr) }, "churn")
-	if err != nil || len(left) > 0 {
-		t.Errorf("left: %q, %v", left, err)
+	t.Cleanup(func() { stop(); watching.Wait() })
+	return func() (int64, int64) {
+		stop()
+		watching.Wait()
+		return with.Load(), all.Load()
 	}
-	if n := r.Do(t, "DBSIZE"); n == "0" {
-		t.Error("there are not even counters, so the test tells nothing")
-	}
-	t.Logf("%d grants, %d kills, %s counters", grants, kills, r.Do(t, "DBSIZE"))
 }

@@ -9,11 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
-	"github.com/holdlock/holdlock/driver/drivertest"
 	"github.com/holdlock/holdlock/internal/testenv"
 )
 
@@ -25,11 +22,6 @@ func startPair(t *testing.T) (primary, replica *testenv.Redis) {
 		return strings.Contains(replica.Do(t, "INFO", "replication"), "master_link_status:up")
 	})
 	return primary, replica
-}
-
-func TestReplicasConformance(t *testing.T) {
-	primary, _ := startPair(t)
-	drivertest.Run(t, harness(func() redis.UniversalClient { return client(primary.Addr) }, Options{Replicas: 1}))
 }
 
 // Grants and renewals that a replica has not confirmed do not count, and leave nothing.

@@ -6,29 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
-	"github.com/holdlock/holdlock/driver/drivertest"
 	"github.com/holdlock/holdlock/internal/testenv"
 )
-
-func sentinelClient(s *testenv.Sentinel) redis.UniversalClient {
-	return redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: s.Primary, SentinelAddrs: s.Addrs(), ContextTimeoutEnabled: true, MaxRetries: -1, PoolSize: 20,
-	})
-}
-
-func TestSentinelConformance(t *testing.T) {
-	s := testenv.StartSentinel(t)
-	drivertest.Run(t, harness(func() redis.UniversalClient { return sentinelClient(s) }, Options{}))
-}
-
-func TestSentinelMutants(t *testing.T) {
-	s := testenv.StartSentinel(t)
-	drivertest.RunMutants(t, harness(func() redis.UniversalClient { return sentinelClient(s) }, Options{}))
-}
 
 // The replica takes over without the lock: the holder is told by its next renewal, and tokens rise all the same.
 func TestFailover(t *testing.T) {
