@@ -141,3 +141,28 @@ func loadScripts(t *testing.T, r *testenv.Redis, d *Driver) {
 		}
 	}
 }
+
+// events is an observer that remembers everything.
+type events struct {
+	mu  sync.Mutex
+	all []holdlock.Event
+}
+
+// Observe implements holdlock.Observer.
+func (e *events) Observe(ev holdlock.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, ev)
+}
+
+// of returns the events of a kind so far.
+func (e *events) of(kind holdlock.EventKind) (some []holdlock.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, ev := range e.all {
+		if ev.Kind == kind {
+			some = append(some, ev)
+		}
+	}
+	return some
+}

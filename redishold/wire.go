@@ -20,7 +20,7 @@ import (
 //	offset length
 //	0      1   version, "1"
 //	1      1   state: H held, B broken, R released (cooling while free lies ahead), N no term yet
-//	2      16  free: when the key becomes free, µs since 1970 by the server's clock
+//	2      16  free: when the key becomes free, µs since 1970 by the server's clock; 0 if that needs no clock
 //	18     16  token, decimal
 //	34     16  H, B: when the term started, µs; R: the id of the call that released it
 //	50     32  nonce of the term

@@ -9,7 +9,8 @@ end
 if sub(s, 1, 1) ~= '1' then return {'V'} end
 local holder, broken, prior, undone = texts(s)
 if holds(s, mine) then
-  save(1, '1R' .. digits(now + cool) .. sub(s, 19, 34) .. call .. mine .. 'n\n\n\n\n' .. live(undone) .. tomb, true)
+  -- Without cooling it is free since ever: a clock that steps back must not close it again.
+  save(1, '1R' .. digits(cool > 0 and now + cool or 0) .. sub(s, 19, 34) .. call .. mine .. 'n\n\n\n\n' .. live(undone) .. tomb, true)
   wake(KEYS[#KEYS], ARGV[5], ARGV[6])
   return {'K'}
 end
