@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,46 +92,83 @@ func TestSlotMigration(t *testing.T) {
 	}
 }
 
-// A node that is down is a failure of the store and never "held"; the keys of the others depend on the Cluster's settings.
+// A node that is down is a failure of the store and never "held". What becomes of the keys of the others depends on a
+// setting of the Cluster.
 func TestClusterNodeDown(t *testing.T) {
 	t.Parallel()
+	for _, full := range []bool{true, false} {
+		t.Run(fmt.Sprint("require-full-coverage=", full), func(t *testing.T) {
+			t.Parallel()
+			nodeDown(t, full)
+		})
+	}
+}
+
+func nodeDown(t *testing.T, full bool) {
 	nodes := testenv.StartCluster(t)
-	c := openOn(t, clusterClient(nodes), nil)
-	l := newLock(t, c, "k", 3*time.Second)
-	lease := mustAcquire(t, l)
-	var with *testenv.Redis
+	rdb := clusterClient(nodes)
+	var told events
+	c := openOn(t, rdb, &Options{Client: holdlock.ClientOptions{Observer: &told}})
+	const ttl = 3 * time.Second
+	// nodeOf returns the node that has a key.
+	nodeOf := func(key string) int {
+		var slot int
+		if _, err := fmt.Sscan(nodes[0].Do(t, "CLUSTER", "KEYSLOT", "holdlock:{:"+key+"}"), &slot); err != nil {
+			t.Fatal(err)
+		}
+		return slices.IndexFunc([]int{16384 / 3, 16384 * 2 / 3, 16384}, func(end int) bool { return slot < end })
+	}
+	var names [3]string // a lock on each node
+	for i := 0; names[0] == "" || names[1] == "" || names[2] == ""; i++ {
+		name := fmt.Sprint("k", i)
+		names[nodeOf(name)] = name
+	}
 	for _, r := range nodes {
-		if strings.Contains(r.Do(t, "KEYS", "*"), "holdlock:{:k}") {
-			with = r
+		if !full {
+			r.Do(t, "CONFIG", "SET", "cluster-require-full-coverage", "no")
 		}
 	}
-	with.Kill()
-	lost(t, lease, holdlock.LossUnreachable)
+	dead, alive := newLock(t, c, names[0], ttl), newLock(t, c, names[1], ttl)
+	onDead, onAlive := mustAcquire(t, dead), mustAcquire(t, alive)
+	if _, err := dead.TryAcquire(t.Context()); !errors.Is(err, holdlock.ErrHeld) {
+		t.Errorf("the control: before it is down: %v, want ErrHeld", err)
+	}
+	nodes[0].Kill()
+	lost(t, onDead, holdlock.LossUnreachable)
 	for range 3 {
-		_, err := l.TryAcquire(t.Context())
+		_, err := dead.TryAcquire(t.Context())
 		if errors.Is(err, holdlock.ErrHeld) || !errors.Is(err, holdlock.ErrUnreachable) && !errors.Is(err, holdlock.ErrUnknown) {
 			t.Errorf("TryAcquire: %v, want a failure of the store", err)
 		}
 	}
-	for _, r := range nodes {
-		if r == with {
-			continue
-		}
+	var taken *driver.HeldError // the control: this is how it is done wrong
+	if _, err := (naive{rdb}).Acquire(t.Context(), request(names[0], ttl)); !errors.As(err, &taken) {
+		t.Errorf("a naive lock on the node that is down: %v, want it to say held", err)
+	}
+	for _, r := range nodes[1:] {
 		testenv.Eventually(t, "the others notice", func() bool {
-			return strings.Contains(r.Do(t, "CLUSTER", "INFO"), "cluster_state:fail")
+			return !strings.Contains(r.Do(t, "CLUSTER", "INFO"), "cluster_slots_fail:0")
 		})
 	}
-	var down error
-	for i := range 50 { // of some key on a node that is up
-		_, err := newLock(t, c, fmt.Sprint("key", i), 3*time.Second).TryAcquire(t.Context())
-		if err != nil && strings.Contains(err.Error(), "CLUSTERDOWN") {
-			down = err
-			break
+	if full {
+		lost(t, onAlive, holdlock.LossUnreachable)
+		_, err := alive.TryAcquire(t.Context())
+		if err == nil || errors.Is(err, holdlock.ErrHeld) || !strings.Contains(err.Error(), "CLUSTERDOWN") {
+			t.Errorf("a Cluster that is down: %v, want the server's CLUSTERDOWN", err)
 		}
+		return
 	}
-	if down == nil || errors.Is(down, holdlock.ErrHeld) {
-		t.Errorf("a Cluster that is down: %v, want the server's CLUSTERDOWN", down)
+	renewed := len(told.of(holdlock.Renewed))
+	testenv.Eventually(t, "a lock on a node that is up is renewed", func() bool {
+		return onAlive.Err() != nil || len(told.of(holdlock.Renewed)) > renewed
+	})
+	if onAlive.Err() != nil {
+		t.Errorf("the lock on a node that is up: %v", onAlive.Err())
 	}
+	if _, err := alive.TryAcquire(t.Context()); !errors.Is(err, holdlock.ErrHeld) {
+		t.Errorf("the lock on a node that is up: %v, want ErrHeld", err)
+	}
+	mustAcquire(t, newLock(t, c, names[2], ttl))
 }
 
 func TestPlainKeysOnACluster(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -110,6 +111,109 @@ func TestReplyLost(t *testing.T) {
 			t.Errorf("the term is %+v, %v", term, ok)
 		}
 	})
+	t.Run("a naive lock is held by itself", func(t *testing.T) { // as it is done wrong
+		n := naive{client(p.Addr)}
+		defer n.client.Close()
+		req := request("naive", time.Hour)
+		rule, hit := once(testenv.LoseReply, func(data []byte) bool { return bytes.Contains(data, []byte(naiveKey("naive"))) })
+		p.SetScript(rule)
+		_, _ = n.Acquire(t.Context(), req)
+		var held *driver.HeldError
+		if _, err := n.Acquire(t.Context(), req); !hit() || !errors.As(err, &held) {
+			t.Errorf("the same request again: %v, want held: the test tells nothing", err)
+		}
+	})
+	t.Run("many renewals", func(t *testing.T) { // in two scripts, of which the second is not answered
+		d := openDriver(t, p.Addr, nil)
+		var reqs []*driver.RenewRequest
+		for i := range 2 * batchSize {
+			req := request(fmt.Sprint("many", i), time.Minute)
+			grant(t, near, req)
+			reqs = append(reqs, &driver.RenewRequest{Ref: req.Ref, TTL: time.Hour})
+		}
+		hit := lose(near.scripts.renew, fmt.Sprintf("many%d}", batchSize))
+		results := d.RenewBatch(t.Context(), reqs)
+		if !hit() {
+			t.Fatal("no reply was lost")
+		}
+		for i, res := range results {
+			first := i < batchSize
+			if first != (res.Err == nil) || errors.Is(res.Err, driver.ErrGone) || errors.Is(res.Err, driver.ErrNotApplied) {
+				t.Fatalf("renewal %d: %v", i, res.Err)
+			}
+			if term, ok := present(t, near, reqs[i].Ref.Key); !ok || term.Remaining < 50*time.Minute {
+				t.Fatalf("term %d is %+v, %v: the request was not delivered", i, term, ok)
+			}
+		}
+		for i, res := range d.RenewBatch(t.Context(), reqs) { // the next try is a renewal like any other
+			if res.Err != nil {
+				t.Fatalf("renewal %d again: %v", i, res.Err)
+			}
+		}
+	})
+	t.Run("list and inspect", func(t *testing.T) {
+		d := openDriver(t, p.Addr, nil)
+		grant(t, near, request("seen", time.Hour))
+		looks := map[string]func() error{
+			"List":    func() error { _, err := d.List(t.Context(), "seen", "", 10); return err },
+			"Inspect": func() error { _, _, err := d.Inspect(t.Context(), "seen"); return err },
+		}
+		for name, look := range looks {
+			hit := lose(near.scripts.look, "seen")
+			err := look()
+			if !hit() || err == nil || errors.Is(err, driver.ErrGone) {
+				t.Errorf("%s: %v, want a failure of the store", name, err)
+			}
+			if err := look(); err != nil {
+				t.Errorf("%s again: %v", name, err)
+			}
+		}
+		rule, hit := once(testenv.LoseReply, func(data []byte) bool { return bytes.Contains(bytes.ToLower(data), []byte("scan")) })
+		p.SetScript(rule)
+		if terms, err := d.List(t.Context(), "", "", 10); err == nil || !hit() {
+			t.Errorf("List without the names: %v, %v, want a failure and no part of a list", terms, err)
+		}
+	})
+	t.Run("watch", func(t *testing.T) { // whoever does not know that it stands in line does not stand there for long
+		d := openDriver(t, p.Addr, nil)
+		req := request("watched", time.Hour)
+		grant(t, near, req)
+		hit := lose(near.scripts.watch, "watched")
+		if _, _, err := d.Watch(t.Context(), "watched"); err == nil || !hit() {
+			t.Errorf("Watch: %v, want a failure of the store", err)
+		}
+		testenv.Eventually(t, "the line is empty", func() bool { return r.Do(t, "LLEN", near.lineKey("watched")) == "0" })
+		hints, stop, err := d.Watch(t.Context(), "watched")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		if err := near.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-hints:
+		case <-time.After(30 * time.Second):
+			t.Error("no hint after a release")
+		}
+	})
+	t.Run("the end of a watch", func(t *testing.T) {
+		d := openDriver(t, p.Addr, nil)
+		grant(t, near, request("left", time.Hour))
+		_, stop, err := d.Watch(t.Context(), "left")
+		if err != nil {
+			t.Fatal(err)
+		}
+		hit := lose(near.scripts.leave, "left")
+		stop()
+		stop()
+		if !hit() || r.Do(t, "LLEN", near.lineKey("left")) != "0" {
+			t.Errorf("the reply was lost: %v; %s stand in line", hit(), r.Do(t, "LLEN", near.lineKey("left")))
+		}
+	})
+	if n, err := (site{servers: []*testenv.Redis{r}}).eternal(); err != nil || n != 0 {
+		t.Errorf("%d keys without expiry, %v", n, err)
+	}
 }
 
 // The client library sends a request again when the connection fails. Ours is one that must not be answered "gone" then.
@@ -194,43 +298,68 @@ func atoi(b []byte) (n int) {
 	return n
 }
 
-// Hints get lost. A waiter is granted all the same, by its poll.
+// Hints get lost. A waiter is granted all the same, by the first poll that is sent after the release: so within one interval
+// of the poll, however slow the machine is.
 func TestHintsLost(t *testing.T) {
 	t.Parallel()
+	t.Run("hints lost", func(t *testing.T) {
+		t.Parallel()
+		if polls, swallowed := waitDeaf(t, 0); polls > 1 || swallowed == 0 {
+			t.Errorf("%d hints were lost, and the waiter was granted at poll %d after the release; want at least 1, at most 1",
+				swallowed, polls)
+		}
+	})
+	t.Run("hints and a poll lost", func(t *testing.T) { // the control: it is the poll that does it, and it is counted
+		t.Parallel()
+		if polls, _ := waitDeaf(t, 1); polls < 2 {
+			t.Errorf("the waiter was granted at poll %d although the first got lost: the test tells nothing", polls)
+		}
+	})
+}
+
+// waitDeaf lets somebody wait who gets no hints, and whose first polls after the release get lost. It returns how many it
+// sent after the release until it was granted.
+func waitDeaf(t *testing.T, losePolls int64) (polls, swallowed int64) {
+	t.Helper()
 	r := testenv.StartRedis(t)
-	var swallowed atomic.Int64
+	near := openDriver(t, r.Addr, nil)
+	loadScripts(t, r, near)
+	poll := calls(near.scripts.acquire, "k")
+	var released atomic.Bool
 	p := testenv.StartProxy(t, r.Addr, func(up bool, data []byte) testenv.Verdict {
-		if !up && bytes.Contains(data, []byte("message")) {
-			swallowed.Add(1)
+		switch {
+		case !up && bytes.Contains(data, []byte("message")):
+			swallowed++ // scripts are called under a lock
 			return testenv.Drop
+		case up && released.Load() && poll(data):
+			if polls++; polls <= losePolls {
+				return testenv.Cut
+			}
 		}
 		return testenv.Pass
 	})
 	holder := mustAcquire(t, newLock(t, open(t, r.Addr, nil), "k", time.Hour))
-	near := openDriver(t, r.Addr, nil)
 	granted := make(chan error)
 	l := newLock(t, open(t, p.Addr, nil), "k", time.Hour)
 	go func() {
 		_, err := l.Acquire(t.Context())
 		granted <- err
 	}()
-	testenv.Eventually(t, "the waiter stands in line", func() bool {
-		return r.Do(t, "LLEN", near.watchersKey("k")) == "1"
-	})
+	testenv.Eventually(t, "the waiter stands in line", func() bool { return r.Do(t, "LLEN", near.watchersKey("k")) == "1" })
 	if err := holder.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	released.Store(true)
 	select {
 	case err := <-granted:
 		if err != nil {
 			t.Errorf("Acquire: %v", err)
 		}
-	case <-time.After(20 * time.Second): // one interval of the poll is 3 s
+	case <-time.After(60 * time.Second):
 		t.Fatal("the waiter sleeps although the key is free")
 	}
-	if swallowed.Load() == 0 {
-		t.Error("no hint was lost, so the test tells nothing")
-	}
+	p.SetScript(nil) // from here on nothing is counted
+	return polls, swallowed
 }
 
 // The connection for hints is cut, and made anew: what happened meanwhile was missed, so everybody looks.

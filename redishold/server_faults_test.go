@@ -5,6 +5,7 @@ package redishold
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -25,7 +26,10 @@ func TestStoppedServerEndsTheWorkInTime(t *testing.T) {
 		d := openDriver(t, r.Addr, nil)
 		lease := mustAcquire(t, newLock(t, open(t, r.Addr, nil), "k", time.Second))
 		if !stop {
-			time.Sleep(1500 * time.Millisecond)
+			before := lease.Deadline()
+			testenv.Eventually(t, "it is renewed past its TTL", func() bool {
+				return lease.Err() != nil || lease.Deadline().Sub(before) > 1500*time.Millisecond
+			})
 			if lease.Err() != nil {
 				t.Errorf("without a fault: %v", lease.Err())
 			}
@@ -35,19 +39,57 @@ func TestStoppedServerEndsTheWorkInTime(t *testing.T) {
 		lost(t, lease, holdlock.LossUnreachable)
 		trusted := lease.Deadline()
 		r.Thaw(t)
-		reply, err := d.call(context.Background(), d.scripts.look, d.keys("k"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		slot := reply.([]any)[1].(string)
-		end, err := parseTime(slot[2:18])
-		if err != nil {
-			t.Fatal(err)
-		}
+		end := freeAt(t, d, "k")
 		if left := end.Sub(trusted); left < 50*time.Millisecond {
 			t.Errorf("trust ended %v before the key was free, want at least half of the margin of 100 ms", left)
 		}
 	}
+}
+
+// Trust counts from the sending. Whoever counts it from the reply believes longer than the key is theirs.
+func TestTrustCountsFromTheSending(t *testing.T) {
+	t.Parallel()
+	const ttl, delay = 20 * time.Second, 300 * time.Millisecond
+	r := testenv.StartRedis(t)
+	near := openDriver(t, r.Addr, nil)
+	loadScripts(t, r, near)
+	p := testenv.StartProxy(t, r.Addr, nil)
+	asked := false
+	p.SetScript(func(up bool, data []byte) testenv.Verdict {
+		if up {
+			asked = asked || calls(near.scripts.acquire, "k")(data)
+			return testenv.Pass
+		}
+		if !asked {
+			return testenv.Pass
+		}
+		asked = false
+		time.AfterFunc(delay, p.Free)
+		return testenv.Hold // the reply
+	})
+	lease := mustAcquire(t, newLock(t, open(t, p.Addr, nil), "k", ttl))
+	naive := time.Now().Add(ttl)
+	end := freeAt(t, near, "k")
+	if left := end.Sub(lease.Deadline()); left < ttl/20 {
+		t.Errorf("trust ends %v before the key is free, want at least half of the margin of %v", left, ttl/10)
+	}
+	if !naive.After(end) {
+		t.Error("who counts from the reply is right as well, so the test tells nothing")
+	}
+}
+
+// freeAt returns when a key becomes free unless renewed, by the server's clock, which is also ours.
+func freeAt(t *testing.T, d *Driver, key string) time.Time {
+	t.Helper()
+	reply, err := d.call(context.Background(), d.scripts.look, d.keys(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, err := parseTime(reply.([]any)[1].(string)[2:18])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return end
 }
 
 // A call to a server that stands still costs its budget, whatever the Redis client is set to.
@@ -75,36 +117,62 @@ func TestStoppedServerCostsTheBudget(t *testing.T) {
 	}
 }
 
+// A server that comes back without its data has forgotten the lock. The first answer after that tells the holder, and does
+// not make the lock again.
 func TestServerRestartedEmptyIsALoss(t *testing.T) {
 	t.Parallel()
 	for _, keep := range []bool{false, true} {
-		args := []string{}
-		if keep {
-			args = []string{"--appendonly", "yes", "--appendfsync", "always"}
-		}
-		r := testenv.StartRedis(t, args...)
-		d := openDriver(t, r.Addr, nil)
-		c := open(t, r.Addr, nil)
-		lease := mustAcquire(t, newLock(t, c, "k", 3*time.Second))
-		token := lease.Token()
-		r.Restart(t)
-		if keep { // the control: what is kept is not lost
-			time.Sleep(2 * time.Second) // a renewal is due every second
-			if lease.Err() != nil {
-				t.Errorf("with its data kept: %v", lease.Err())
+		t.Run(fmt.Sprint("keep=", keep), func(t *testing.T) {
+			t.Parallel()
+			args := []string{}
+			if keep {
+				args = []string{"--appendonly", "yes", "--appendfsync", "always"}
 			}
-			if term, ok := present(t, d, "k"); !ok || term.Token != token {
-				t.Errorf("with its data kept the term is %+v, %v", term, ok)
+			r := testenv.StartRedis(t, args...)
+			d := openDriver(t, r.Addr, nil)
+			var told events
+			c := open(t, r.Addr, &Options{Client: holdlock.ClientOptions{Observer: &told}})
+			lease := mustAcquire(t, newLock(t, c, "k", 6*time.Second))
+			n := naive{client(r.Addr)}
+			defer n.client.Close()
+			careless := request("k", time.Hour)
+			before, err := n.Acquire(t.Context(), careless)
+			if err != nil {
+				t.Fatal(err)
 			}
-			continue
-		}
-		lost(t, lease, holdlock.LossGone)
-		if term, ok := present(t, d, "k"); ok {
-			t.Errorf("a renewal has created the term again: %+v", term)
-		}
-		if g := grant(t, d, request("k", time.Second)); g.Token <= token {
-			t.Errorf("the token after the server forgot everything is %d, before %d", g.Token, token)
-		}
+			r.Restart(t)
+			renewed := len(told.of(holdlock.Renewed))
+			if keep { // the control: what is kept is not lost
+				testenv.Eventually(t, "it is renewed", func() bool {
+					return lease.Err() != nil || len(told.of(holdlock.Renewed)) > renewed
+				})
+				if lease.Err() != nil {
+					t.Errorf("with its data kept: %v", lease.Err())
+				}
+				if term, ok := present(t, d, "k"); !ok || term.Token != lease.Token() {
+					t.Errorf("with its data kept the term is %+v, %v", term, ok)
+				}
+				return
+			}
+			lost(t, lease, holdlock.LossGone)
+			if n := len(told.of(holdlock.Renewed)); n > renewed {
+				t.Errorf("%d renewals succeeded after the server had forgotten", n-renewed)
+			}
+			if term, ok := present(t, d, "k"); ok {
+				t.Errorf("a renewal has created the term again: %+v", term)
+			}
+			if g := grant(t, d, request("k", time.Second)); g.Token <= lease.Token() {
+				t.Errorf("the token after the server forgot everything is %d, before %d", g.Token, lease.Token())
+			}
+			// The naive twin starts its tokens anew, and its renewal takes the lock from whoever has got it.
+			if after, err := n.Acquire(t.Context(), request("k", time.Hour)); err != nil || after.Token > before.Token {
+				t.Errorf("a naive lock: token %d after %d, %v: the test tells nothing", after.Token, before.Token, err)
+			}
+			_, err = n.Renew(t.Context(), &driver.RenewRequest{Ref: careless.Ref, TTL: time.Hour})
+			if got := r.Do(t, "GET", naiveKey("k")); err != nil || got != careless.Ref.Nonce {
+				t.Errorf("a naive renewal after all was forgotten: %v, %q: the test tells nothing", err, got)
+			}
+		})
 	}
 }
 
@@ -202,8 +270,18 @@ func TestServerErrorsAreNotAnswers(t *testing.T) {
 			c := open(t, r.Addr, nil)
 			d := openDriver(t, r.Addr, nil)
 			held := request("held", time.Minute)
-			grant(t, d, held) // the control: it works before
+			grant(t, d, held) // it works before
+			n := naive{client(r.Addr)}
+			defer n.client.Close()
+			careless := request("held", time.Hour)
+			if _, err := n.Acquire(t.Context(), careless); err != nil {
+				t.Fatal(err)
+			}
 			f.cause(t, r)
+			var taken *driver.HeldError // the control: this is how it is done wrong
+			if _, err := n.Acquire(t.Context(), request("free", time.Minute)); !errors.As(err, &taken) {
+				t.Errorf("a naive lock: %v, want it to say held", err)
+			}
 			for _, key := range []string{"held", "free"} {
 				_, err := d.Acquire(t.Context(), request(key, time.Minute))
 				var refused *driver.HeldError
@@ -227,6 +305,10 @@ func TestServerErrorsAreNotAnswers(t *testing.T) {
 			if f.word == "OOM" { // a full server must be able to get rid of locks, and to keep them
 				if err != nil || rel != nil {
 					t.Errorf("on a full server Renew: %v, Release: %v", err, rel)
+				}
+				_, err := n.Renew(t.Context(), &driver.RenewRequest{Ref: careless.Ref, TTL: time.Hour})
+				if !redis.HasErrorPrefix(err, "OOM") {
+					t.Errorf("the control: a naive renewal on a full server: %v, want OOM", err)
 				}
 				return
 			}
