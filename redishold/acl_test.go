@@ -5,8 +5,10 @@ package redishold
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,21 +21,26 @@ import (
 )
 
 // documentedACL returns the rights that docs/stores/redis.md recommends.
-func documentedACL(t *testing.T) []string {
+func documentedACL(t *testing.T) []string { return documented(t, "ACL SETUSER locks on >PASSWORD ") }
+
+func sentinelACL(t *testing.T) []string { return documented(t, "ACL SETUSER watcher on >PASSWORD ") }
+
+func documented(t *testing.T, command string) []string {
 	t.Helper()
 	doc, err := os.ReadFile("../docs/stores/redis.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(doc)) {
-		if rest, ok := strings.CutPrefix(line, "ACL SETUSER locks on >PASSWORD "); ok {
+		if rest, ok := strings.CutPrefix(line, command); ok {
 			return strings.Fields(rest)
 		}
 	}
-	t.Fatal("docs/stores/redis.md has no line that begins with ACL SETUSER locks on >PASSWORD")
+	t.Fatalf("docs/stores/redis.md has no line that begins with %s", command)
 	return nil
 }
 
+// restricted starts a server with a user of these rights alone, on an empty cache of scripts.
 func restricted(t *testing.T, rights []string, opts *Options) (*testenv.Redis, *Driver, *holdlock.Client) {
 	t.Helper()
 	r := testenv.StartRedis(t)
@@ -53,77 +60,114 @@ func restricted(t *testing.T, rights []string, opts *Options) (*testenv.Redis, *
 	return r, d, openOn(t, dial(), opts)
 }
 
-// lifeOf does everything once and returns the first error. A hint that does not come within patience is one.
-func lifeOf(t *testing.T, d *Driver, patience time.Duration) error {
+// lifeOf does everything once, also what is rare, and returns the first error. It goes on after one as far as it can.
+func lifeOf(t *testing.T, r *testenv.Redis, d *Driver) (first error) {
 	ctx := t.Context()
+	fail := func(what string, err error) {
+		if err != nil && first == nil {
+			first = fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	refused := func() bool { return r != nil && r.Do(t, "ACL", "LOG") != "" }
 	req := request("k", time.Minute)
 	if _, err := d.Acquire(ctx, req); err != nil {
-		return err
+		return err // clear from the beginning
 	}
 	hints, stop, err := d.Watch(ctx, "k")
-	if err != nil {
-		return err
+	fail("Watch", err)
+	_, err = d.Renew(ctx, &driver.RenewRequest{Ref: req.Ref, TTL: time.Minute})
+	fail("Renew", err)
+	terms, err := d.List(ctx, "", "", 10)
+	if err == nil && len(terms) != 1 {
+		err = errors.New("one term is to be listed")
 	}
-	defer stop()
-	if _, err := d.Renew(ctx, &driver.RenewRequest{Ref: req.Ref, TTL: time.Minute}); err != nil {
-		return err
-	}
-	if terms, err := d.List(ctx, "", "", 10); err != nil || len(terms) != 1 {
-		return errors.Join(err, errors.New("one term is to be listed"))
-	}
+	fail("List", err)
+	_, _, err = d.Inspect(ctx, "k")
+	fail("Inspect", err)
+	// Whoever could get the lock can give it back, whatever right is missing.
 	if err := d.Release(ctx, &driver.ReleaseRequest{Ref: req.Ref, Undo: true}); err != nil {
-		return err
-	}
-	select {
-	case <-hints:
-	case <-time.After(patience):
-		return errors.New("no hint")
+		t.Errorf("Release: %v, although the acquire went well", err)
 	}
 	req = request("k", time.Minute)
-	if _, err := d.Acquire(ctx, req); err != nil {
-		return err
+	_, err = d.Acquire(ctx, req)
+	fail("Acquire", err)
+	if stop != nil {
+		testenv.Eventually(t, "a hint", func() bool { return len(hints) > 0 || refused() })
+		if len(hints) > 0 {
+			<-hints // and the key is taken again: it goes on waiting, at the front of the line
+			testenv.Eventually(t, "it stands in line again", func() bool {
+				if refused() {
+					return true
+				}
+				d.hub.mu.Lock()
+				defer d.hub.mu.Unlock()
+				for _, w := range d.hub.watches {
+					return !w.woken
+				}
+				return false
+			})
+		}
+		stop()
 	}
-	return d.Break(ctx, &driver.BreakRequest{Ref: req.Ref, By: "test", Now: true})
+	fail("Break", d.Break(ctx, &driver.BreakRequest{Ref: req.Ref, By: "test", Now: true}))
+	// On a full server a release needs a command more.
+	req = request("full", time.Minute)
+	_, err = d.Acquire(ctx, req)
+	fail("Acquire", err)
+	if r != nil {
+		r.Do(t, "CONFIG", "SET", "maxmemory", "1")
+		defer r.Do(t, "CONFIG", "SET", "maxmemory", "0")
+	}
+	fail("Release on a full server", d.Release(ctx, &driver.ReleaseRequest{Ref: req.Ref}))
+	return first
 }
 
 func TestDocumentedACLIsEnough(t *testing.T) {
 	t.Parallel()
-	rights := documentedACL(t)
-	r, d, _ := restricted(t, rights, nil)
-	if err := lifeOf(t, d, 20*time.Second); err != nil {
+	r, d, _ := restricted(t, documentedACL(t), nil)
+	if err := lifeOf(t, r, d); err != nil {
 		t.Errorf("with the documented rights: %v", err)
 	}
-	// On a full server a release needs one command more.
-	req := request("full", time.Minute)
-	grant(t, d, req)
-	r.Do(t, "CONFIG", "SET", "maxmemory", "1")
-	if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref}); err != nil {
-		t.Errorf("on a full server: %v", err)
-	}
+	pinged(t, r)
 	if log := r.Do(t, "ACL", "LOG"); log != "" {
 		t.Errorf("the server has refused something: %s", log)
 	}
 }
 
+// pinged waits until the client library has tested its idle subscription.
+func pinged(t *testing.T, r *testenv.Redis) {
+	t.Helper()
+	testenv.Eventually(t, "the subscription is tested", func() bool {
+		return count(r.Do(t, "INFO", "commandstats"), "cmdstat_ping") > 1 || r.Do(t, "ACL", "LOG") != "" // one is testenv's
+	})
+}
+
+// Without any one of the rights the server refuses something, and it is an error of the store or none, but never an answer.
 func TestDocumentedACLHasNothingTooMuch(t *testing.T) {
 	t.Parallel()
 	rights := documentedACL(t)
 	for i, right := range rights {
-		if !strings.HasPrefix(right, "+") || right == "+eval" || right == "+pexpire" ||
-			right == "+lpush" || right == "+ping" || right == "+unsubscribe" || right == "+hello" {
-			continue // needed at times only, or by the client library
-		}
 		t.Run(right, func(t *testing.T) {
 			t.Parallel()
 			without := append(append([]string{}, rights[:i]...), rights[i+1:]...)
 			r, d, _ := restricted(t, without, nil)
-			err := lifeOf(t, d, time.Second)
-			if log, _ := r.Try("ACL", "LOG"); err == nil && log == "" {
-				t.Errorf("it works without %s", right)
+			err := lifeOf(t, r, d)
+			if right == "+ping" {
+				pinged(t, r)
 			}
 			var held *driver.HeldError
 			if errors.As(err, &held) || errors.Is(err, driver.ErrGone) {
 				t.Errorf("a lack of rights is answered as %v", err)
+			}
+			want := "\nobject\n" + strings.TrimPrefix(right, "+") + "\n"
+			switch right[0] {
+			case '~':
+				want = "\nreason\nkey\n"
+			case '&':
+				want = "\nreason\nchannel\n"
+			}
+			if log := r.Do(t, "ACL", "LOG"); !strings.Contains(log, want) {
+				t.Errorf("without %s the server has refused %q, want %q; error %v", right, log, want, err)
 			}
 		})
 	}
@@ -172,36 +216,119 @@ func TestDocumentedACLForMore(t *testing.T) {
 	t.Parallel()
 	rights := documentedACL(t)
 	t.Run("plain keys", func(t *testing.T) {
-		_, d, _ := restricted(t, append([]string{"~k", "+pttl", "+del"}, rights...), &Options{PlainKeys: true})
-		if err := lifeOf(t, d, 20*time.Second); err != nil {
+		t.Parallel()
+		more := []string{"~k", "~full", "+pttl"}
+		r, d, _ := restricted(t, append(more, rights...), &Options{PlainKeys: true})
+		if err := lifeOf(t, r, d); err != nil {
 			t.Error(err)
+		}
+		if log := r.Do(t, "ACL", "LOG"); log != "" {
+			t.Errorf("the server has refused something: %s", log)
+		}
+		for i, right := range more {
+			without := append(append(append([]string{}, more[:i]...), more[i+1:]...), rights...)
+			r, d, _ := restricted(t, without, &Options{PlainKeys: true})
+			if err := lifeOf(t, r, d); err == nil {
+				t.Errorf("it works without %s", right)
+			}
+		}
+	})
+	t.Run("another database", func(t *testing.T) {
+		t.Parallel()
+		for _, more := range []string{"+select", "-select"} {
+			r, _, _ := restricted(t, append([]string{more}, rights...), nil)
+			rdb := redis.NewClient(&redis.Options{
+				Addr: r.Addr, DB: 3, Username: "locks", Password: "secret", ContextTimeoutEnabled: true, MaxRetries: -1,
+				MaintNotificationsConfig: noMaintenance, DisableIdentity: true,
+			})
+			defer rdb.Close()
+			d, err := NewDriver(rdb, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			_, err = d.Acquire(t.Context(), request("k", time.Minute))
+			if (err == nil) != (more == "+select") {
+				t.Errorf("with %s: %v", more, err)
+			}
 		}
 	})
 	t.Run("replicas", func(t *testing.T) {
+		t.Parallel()
 		_, d, _ := restricted(t, append([]string{"+wait"}, rights...), &Options{Replicas: 1})
 		if _, err := d.Acquire(t.Context(), request("k", time.Minute)); err == nil || !strings.Contains(err.Error(), "0 of 1 replicas") {
 			t.Error(err)
 		}
 	})
 	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
 		nodes := testenv.StartCluster(t)
-		for _, r := range nodes {
-			r.Do(t, append([]string{
-				"ACL", "SETUSER", "locks", "on", ">secret", "+cluster|slots", "+cluster|shards", "+command",
-			}, rights...)...)
+		more := []string{"+cluster|slots", "+command"}
+		for i := range len(more) + 1 { // without each of them, and with all
+			some := slices.Clone(more)
+			if i < len(more) {
+				some = slices.Delete(some, i, i+1)
+			}
+			for _, r := range nodes {
+				r.Do(t, append(append([]string{"ACL", "SETUSER", "locks", "reset", "on", ">secret"}, some...), rights...)...)
+				r.Do(t, "ACL", "LOG", "RESET")
+			}
+			rdb := redis.NewClusterClient(&redis.ClusterOptions{
+				Addrs: testenv.Addrs(nodes), Username: "locks", Password: "secret", ContextTimeoutEnabled: true,
+				MaintNotificationsConfig: noMaintenance, DisableIdentity: true,
+			})
+			d, err := NewDriver(rdb, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			life := lifeOf(t, nil, d)
+			_, _ = d.Close(), rdb.Close()
+			refused := ""
+			for _, r := range nodes {
+				refused += r.Do(t, "ACL", "LOG")
+			}
+			if complete := i == len(more); complete != (refused == "") || complete && life != nil {
+				t.Errorf("with %q: %v; the servers have refused: %q", some, life, refused)
+			}
 		}
-		rdb := redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: testenv.Addrs(nodes), Username: "locks", Password: "secret", ContextTimeoutEnabled: true,
-			MaintNotificationsConfig: noMaintenance,
-		})
-		defer rdb.Close()
-		d, err := NewDriver(rdb, nil)
-		if err != nil {
-			t.Fatal(err)
+	})
+	t.Run("sentinel", func(t *testing.T) {
+		t.Parallel()
+		s := testenv.StartSentinel(t)
+		for _, r := range s.Servers {
+			r.Do(t, append([]string{"ACL", "SETUSER", "locks", "on", ">secret"}, rights...)...)
 		}
-		defer d.Close()
-		if err := lifeOf(t, d, 20*time.Second); err != nil {
-			t.Error(err)
+		more := sentinelACL(t)
+		for i := range len(more) + 1 {
+			some := slices.Clone(more)
+			if i < len(more) {
+				some = slices.Delete(some, i, i+1)
+			}
+			for _, r := range s.Sentinels {
+				r.Do(t, append([]string{"ACL", "SETUSER", "watcher", "reset", "on", ">secret"}, some...)...)
+				r.Do(t, "ACL", "LOG", "RESET")
+			}
+			rdb := redis.NewFailoverClient(&redis.FailoverOptions{
+				MasterName: s.Primary, SentinelAddrs: s.Addrs(), SentinelUsername: "watcher", SentinelPassword: "secret",
+				Username: "locks", Password: "secret", ContextTimeoutEnabled: true, MaxRetries: -1, DisableIdentity: true,
+			})
+			d, err := NewDriver(rdb, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			life := lifeOf(t, nil, d)
+			refused := func() (all string) {
+				for _, r := range append(slices.Clone(s.Sentinels), s.Servers[0]) {
+					all += r.Do(t, "ACL", "LOG")
+				}
+				return all
+			}
+			if i < len(more) {
+				testenv.Eventually(t, "a sentinel refuses what is done without "+more[i], func() bool { return refused() != "" })
+			} else if all := refused(); life != nil || all != "" {
+				t.Errorf("with %q: %v; the servers have refused: %q", some, life, all)
+			}
+			_, _ = d.Close(), rdb.Close()
 		}
 	})
 }

@@ -7,11 +7,11 @@ local function load(i)
   local s = redis.call('GET', KEYS[2 * i - 1])
   if s and sub(s, 1, 1) ~= '1' then return s end
   local p = redis.call('GET', KEYS[2 * i])
+  local left = redis.call('PTTL', KEYS[2 * i])  -- in any case, so that a lack of rights shows at the acquire
   if not p then
     if s and free(s) > now then s = sub(s, 1, 2) .. digits(now) .. sub(s, 19) end
     return s
   end
-  local left = redis.call('PTTL', KEYS[2 * i])
   if left < 0 then left = 31536000000 end  -- somebody forgot to set an expiry: a year
   local ends = digits(now + left * 1000)
   if s and (nonce(s) == p and (state(s) == 'H' or state(s) == 'B') or p == COOLING and state(s) == 'R') then
@@ -35,14 +35,14 @@ local function save(i, s, oom)
   -- Redis counts from the last whole millisecond, so one more keeps the key from ending early.
   local left = format('%.0f', math.ceil((free(s) - now) / 1000) + 1)
   if free(s) <= now then
-    redis.call('DEL', plain)
+    redis.call('PEXPIRE', plain, 0)  -- deletes it
     put(slot, s, oom)
   elseif state(s) == 'R' then
     redis.call('PEXPIRE', plain, left)
     redis.call('SET', plain, COOLING, 'PX', left)
     put(slot, s, oom)
   else
-    if oom then redis.call('PEXPIRE', plain, left) end
+    redis.call('PEXPIRE', plain, left)  -- opens a full server (see put), and needs a right that the release does
     put(slot, s, oom)
     redis.call('SET', plain, nonce(s), 'PX', left)
   end

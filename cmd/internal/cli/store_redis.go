@@ -230,7 +230,8 @@ func readCA(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// client makes a Redis client as locks want it: it honours contexts and does not retry on its own.
+// client makes a Redis client as locks want it: it honours contexts, does not retry on its own, and does nothing that
+// the documented rights do not allow.
 func (u *redisURL) client() redis.UniversalClient {
 	const dial, pool, noRetries = 3 * time.Second, 8, -1
 	quiet := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // only Redis Enterprise has them
@@ -240,18 +241,18 @@ func (u *redisURL) client() redis.UniversalClient {
 			MasterName: u.primary, SentinelAddrs: u.hosts, DB: u.db,
 			SentinelUsername: u.sentinelUser, SentinelPassword: u.sentinelPassword,
 			Username: u.user, Password: u.password, TLSConfig: u.tls,
-			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialTimeout: dial, PoolSize: pool,
+			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialTimeout: dial, PoolSize: pool, DisableIdentity: true,
 		})
 	case "cluster":
 		return redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: u.hosts, Username: u.user, Password: u.password, TLSConfig: u.tls,
-			ContextTimeoutEnabled: true, DialTimeout: dial, PoolSize: pool,
+			ContextTimeoutEnabled: true, DialTimeout: dial, PoolSize: pool, DisableIdentity: true,
 			MaintNotificationsConfig: quiet,
 		})
 	default:
 		return redis.NewClient(&redis.Options{
 			Addr: u.hosts[0], DB: u.db, Username: u.user, Password: u.password, TLSConfig: u.tls,
-			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialTimeout: dial, PoolSize: pool,
+			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialTimeout: dial, PoolSize: pool, DisableIdentity: true,
 			MaintNotificationsConfig: quiet,
 		})
 	}
