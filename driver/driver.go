@@ -94,8 +94,11 @@ type ReleaseRequest struct {
 	KeepFor time.Duration // 0, or how much longer the key stays taken, counted from now by the store's clock
 
 	// Undo says that the Acquire of this term was given up without an answer and may still be on its way. A store in which
-	// one request can overtake another should then refuse that nonce for some minutes, even if the term does not stand and
-	// the answer is ErrGone; or else the term starts when the Acquire arrives, and lasts its TTL for nobody.
+	// one request can overtake another has to refuse that nonce from now on, for at least some minutes and whatever the
+	// answer to this call is: an Acquire of it that arrives later starts no term and fails with an error that wraps
+	// ErrNotApplied, or is a *HeldError if another term stands. Without that the term would last its TTL for nobody. A
+	// store whose calls do not return while their request can still take effect has nothing to refuse, and may grant such
+	// an Acquire like any other. In both an undo concerns its own nonce alone.
 	Undo bool
 }
 
@@ -182,7 +185,10 @@ type Waiter interface {
 // never change anything.
 type Lister interface {
 	// List returns at most limit terms whose key has the prefix, in ascending byte order of key, starting after the key
-	// after. It must not block other callers for more than a moment, however many keys there are.
+	// after. It must not block other callers for more than a moment, however many keys there are. A walk through the pages
+	// is not a snapshot: a term that stands all the while is shown once, one that has ended before the call for its page is
+	// not shown, and one that starts during the walk may be missed. An empty after begins a new walk, which misses nothing
+	// that stands by then.
 	List(ctx context.Context, prefix, after string, limit int) ([]Term, error)
 	// Inspect returns the term of one key. ok is false if the key is free.
 	Inspect(ctx context.Context, key string) (term Term, ok bool, err error)

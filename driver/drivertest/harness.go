@@ -19,6 +19,10 @@ type Harness struct {
 	// understands. The cases then run in virtual time.
 	Virtual bool
 
+	// Overtaken says that in this store one request can overtake another, so that an Acquire can arrive after it has been
+	// undone. Then it has to be refused; see driver.ReleaseRequest.Undo.
+	Overtaken bool
+
 	// Patience is how long the suite waits for something that should come soon before it calls it a failure.
 	// Defaults to 20 s. A store that works never makes it wait so long.
 	Patience time.Duration

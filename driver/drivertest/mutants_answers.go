@@ -442,6 +442,31 @@ func listMutants() []Mutant {
 			}),
 		},
 		{
+			Name:  "lists what the first page has seen",
+			Cases: []string{"R10/ListWhileTermsComeAndGo"},
+			Wrap: bend(func(b *bent) {
+				var mu sync.Mutex
+				var seen []driver.Term
+				b.list = func(ctx context.Context, prefix, after string, limit int) ([]driver.Term, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if after == "" || seen == nil {
+						var err error
+						if seen, err = b.lister().List(ctx, prefix, after, 1000); err != nil {
+							return nil, err
+						}
+					}
+					var page []driver.Term
+					for _, t := range seen {
+						if t.Key > after && len(page) < limit {
+							page = append(page, t)
+						}
+					}
+					return page, nil
+				}
+			}),
+		},
+		{
 			Name:  "does not list cooling keys",
 			Cases: []string{"R10/ListShowsWhatIsHeld"},
 			Wrap: listing(func(list lister, prefix, after string, limit int) ([]driver.Term, error) {

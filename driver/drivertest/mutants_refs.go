@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/holdlock/holdlock/driver"
 )
@@ -313,6 +314,57 @@ func retryMutants() []Mutant {
 			}),
 		},
 		{
+			Name:  "does not remember what was undone",
+			Cases: []string{"R5/AnUndoneAcquireThatArrivesLate"},
+			Needs: refusesUndone,
+			Wrap:  releasing(func(req *driver.ReleaseRequest) { req.Undo = false }),
+		},
+		{
+			Name:  "answers held to what was undone",
+			Cases: []string{"R5/AnUndoneAcquireThatArrivesLate"},
+			Needs: refusesUndone,
+			Wrap: bend(func(b *bent) {
+				b.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+					g, err := b.Driver.Acquire(ctx, req)
+					if errors.Is(err, driver.ErrNotApplied) {
+						err = &driver.HeldError{Term: driver.Term{Key: req.Ref.Key}}
+					}
+					return g, err
+				}
+			}),
+		},
+		{
+			Name:  "refuses the key of what was undone",
+			Cases: []string{"R5/AnUndoneAcquireThatArrivesLate"},
+			Wrap: bend(func(b *bent) {
+				undone := map[string]bool{}
+				b.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+					if undone[req.Ref.Key] {
+						return driver.Grant{}, driver.ErrNotApplied
+					}
+					return b.Driver.Acquire(ctx, req)
+				}
+				b.release = func(ctx context.Context, req *driver.ReleaseRequest) error {
+					undone[req.Ref.Key] = undone[req.Ref.Key] || req.Undo
+					return b.Driver.Release(ctx, req)
+				}
+			}),
+		},
+		{
+			Name:  "undoes whatever stands",
+			Cases: []string{"R5/AnUndoConcernsItsOwnNonce"},
+			Needs: lists,
+			Wrap: bend(func(b *bent) {
+				b.release = func(ctx context.Context, req *driver.ReleaseRequest) error {
+					changed := *req
+					if term, stands := present(ctx, b.Driver, req.Ref.Key); stands && req.Undo {
+						changed.Ref.Nonce = term.Nonce
+					}
+					return b.Driver.Release(ctx, &changed)
+				}
+			}),
+		},
+		{
 			Name:  "releases only what this connection has heard of",
 			Cases: []string{"R5/AnUnheardGrantCanBeUndone"},
 			Wrap: bend(func(b *bent) {
@@ -331,4 +383,15 @@ func retryMutants() []Mutant {
 			}),
 		},
 	}
+}
+
+// refusesUndone says whether a store remembers what was undone.
+func refusesUndone(d driver.Driver) bool {
+	ctx, ref := context.Background(), driver.Ref{Key: "undone", Nonce: newNonce()}
+	_ = d.Release(ctx, &driver.ReleaseRequest{Ref: ref, Undo: true})
+	_, err := d.Acquire(ctx, &driver.AcquireRequest{Ref: ref, TTL: time.Hour})
+	if err == nil {
+		_ = d.Release(ctx, &driver.ReleaseRequest{Ref: ref})
+	}
+	return err != nil
 }

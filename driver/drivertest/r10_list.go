@@ -106,6 +106,34 @@ var listCases = []testCase{
 			r.Errorf("R10: a page after the last key gives %q", got)
 		}
 	}},
+	{"R10/ListWhileTermsComeAndGo", func(r *rig) {
+		d := r.open()
+		l := r.lister(d)
+		if l == nil {
+			return
+		}
+		terms := map[string]term{}
+		for _, key := range []string{"a", "b", "d", "e", "g"} {
+			terms[key] = r.acquire(d, key, r.long)
+		}
+		got := keysOf(r.list(l, "", "", 2))
+		r.release(terms["d"])
+		r.acquire(d, "c", r.long) // may be missed, as may f
+		r.acquire(d, "f", r.long)
+		for len(got) < 20 {
+			page := keysOf(r.list(l, "", got[len(got)-1], 2))
+			if got = append(got, page...); len(page) < 2 {
+				break
+			}
+		}
+		certain := slices.DeleteFunc(slices.Clone(got), func(key string) bool { return key == "c" || key == "f" })
+		if !slices.Equal(certain, []string{"a", "b", "e", "g"}) || !slices.IsSorted(got) || len(slices.Compact(got)) != len(got) {
+			r.Errorf("R10: a walk gave %q, want a b e g, perhaps c and f, each once", got)
+		}
+		if got := keysOf(r.list(l, "", "", 20)); !slices.Equal(got, []string{"a", "b", "c", "e", "f", "g"}) {
+			r.Errorf("R10: a new walk gave %q, want a b c e f g", got)
+		}
+	}},
 	{"R10/LookingChangesNothing", func(r *rig) {
 		a, b := r.open(), r.open()
 		l := r.lister(b)

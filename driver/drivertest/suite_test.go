@@ -242,6 +242,15 @@ func TestAMomentTooEarlyIsNoticed(t *testing.T) {
 	}
 }
 
+// The store in memory cannot be overtaken, so it has nothing to refuse. One that can, and does the same, is at fault.
+func TestAStoreThatGrantsWhatWasUndoneIsNoticed(t *testing.T) {
+	h := memory(nil)
+	h.Overtaken = true
+	if got := record(t, h, "R5/AnUndoneAcquireThatArrivesLate"); len(got) == 0 || !strings.Contains(got[0], "after its undo") {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestLeftoversAreNoticed(t *testing.T) {
 	h := memory(nil)
 	h.NewStore = func(tb testing.TB) Store {
