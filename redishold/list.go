@@ -2,6 +2,7 @@ package redishold
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,8 +16,8 @@ import (
 )
 
 const (
-	scanCount = 1000 // keys looked at by one SCAN: a fraction of a millisecond
-	lookCount = 200  // slots read by one script
+	scanCount = 500 // keys looked at by one SCAN: a fraction of a millisecond
+	lookCount = 500 // slots read by one script: likewise
 	// listAge is how old the names may be that a further page is made from.
 	listAge = 30 * time.Second
 )
@@ -121,15 +122,9 @@ func (d *Driver) look(ctx context.Context, keys []string) ([]driver.Term, error)
 	if d.cluster == nil {
 		return d.lookTogether(ctx, keys)
 	}
-	var terms []driver.Term
-	for _, key := range keys {
-		some, err := d.lookTogether(ctx, []string{key})
-		if err != nil {
-			return nil, err
-		}
-		terms = append(terms, some...)
-	}
-	return terms, nil
+	found, errs := make([][]driver.Term, len(keys)), make([]error, len(keys))
+	together(len(keys), func(i int) { found[i], errs[i] = d.lookTogether(ctx, keys[i:i+1]) })
+	return slices.Concat(found...), errors.Join(errs...)
 }
 
 func (d *Driver) lookTogether(ctx context.Context, keys []string) ([]driver.Term, error) {

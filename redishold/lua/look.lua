@@ -1,4 +1,9 @@
--- Answers the time and the slots, '' for those that do not exist.
+-- Answers the time and the slots of those that are taken, '' for the others. What it cannot read it answers as it is.
 local out = {digits(now)}
-for i = 1, #KEYS / STRIDE do out[i + 1] = load(i) or '' end
+for i = 1, #KEYS / STRIDE do
+  local s = load(i) or ''
+  local ends = sub(s, 1, 1) == '1' and free(s)
+  if ends and ends <= now then s = '' end
+  out[i + 1] = s
+end
 return out
