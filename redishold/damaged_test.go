@@ -1,0 +1,217 @@
+//go:build unix
+
+package redishold
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/internal/testenv"
+)
+
+// What no holdlock has written stands where a slot should be. It is left as it is, and never granted, held or gone.
+func TestDamagedSlots(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	d := openDriver(t, r.Addr, nil)
+	const digit16 = "0000000000000000"
+	mine := driver.Ref{Key: "k", Nonce: strings.Repeat("a", 32)}
+	good := "1H" + digit16 + digit16 + digit16 + mine.Nonce + "n\n{}\n\n\n"
+	ahead := "1H9" + digit16[1:] + digit16 + digit16 + mine.Nonce + "n\n{}\n\n\n"
+	for _, slot := range []string{
+		"1", "1H", "1H" + digit16, good[:82], good[:83], good[:84], strings.Repeat("\n", 100), "1\x00\xff" + good[3:],
+		strings.Replace(good, digit16, "not a number at ", 1), "1" + strings.Repeat("9", 200), "2", "0" + good[1:], "x" + good[1:],
+		strings.Replace(ahead, "1H9", "1HX", 1),
+	} {
+		t.Run(fmt.Sprintf("%.20q", slot), func(t *testing.T) {
+			r.Do(t, "SET", d.slotKey("k"), slot, "PX", "3600000")
+			_, acquired := d.Acquire(t.Context(), request("k", time.Minute))
+			_, renewed := d.Renew(t.Context(), &driver.RenewRequest{Ref: mine, TTL: time.Minute})
+			released := d.Release(t.Context(), &driver.ReleaseRequest{Ref: mine})
+			broken := d.Break(t.Context(), &driver.BreakRequest{Ref: mine, By: "test", Now: true})
+			var held *driver.HeldError
+			if acquired == nil || errors.As(acquired, &held) || errors.Is(acquired, driver.ErrGone) {
+				t.Errorf("Acquire: %v, want a failure of the store", acquired)
+			}
+			for verb, err := range map[string]error{"Renew": renewed, "Release": released, "Break": broken} {
+				if err == nil || errors.As(err, &held) {
+					t.Errorf("%s: %v, want a failure of the store", verb, err)
+				}
+			}
+			if _, ok, err := d.Inspect(t.Context(), "k"); ok && err == nil {
+				t.Error("Inspect shows it as held")
+			}
+			if got := r.Do(t, "GET", d.slotKey("k")); got != slot {
+				t.Errorf("it was changed to %q", got)
+			}
+		})
+	}
+	// The control: a slot that is not damaged is granted when its time is over, and shown as held before.
+	r.Do(t, "SET", d.slotKey("k"), ahead, "PX", "3600000")
+	if term, ok := present(t, d, "k"); !ok || term.Nonce != mine.Nonce {
+		t.Errorf("a good slot: %+v, %v", term, ok)
+	}
+	r.Do(t, "SET", d.slotKey("k"), good, "PX", "3600000")
+	grant(t, d, request("k", time.Minute))
+}
+
+// A key of another kind is in the place of the slot, or of the line.
+func TestKeysOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	d := openDriver(t, r.Addr, nil)
+	r.Do(t, "HSET", d.slotKey("slot"), "f", "v")
+	ref := request("slot", time.Minute)
+	_, acquired := d.Acquire(t.Context(), ref)
+	_, renewed := d.Renew(t.Context(), &driver.RenewRequest{Ref: ref.Ref, TTL: time.Minute})
+	released := d.Release(t.Context(), &driver.ReleaseRequest{Ref: ref.Ref, Undo: true})
+	broken := d.Break(t.Context(), &driver.BreakRequest{Ref: ref.Ref, Now: true})
+	_, _, looked := d.Inspect(t.Context(), "slot")
+	_, listed := d.List(t.Context(), "", "", 10)
+	for verb, err := range map[string]error{
+		"Acquire": acquired, "Renew": renewed, "Release": released, "Break": broken, "Inspect": looked, "List": listed,
+	} {
+		var held *driver.HeldError
+		if !redis.HasErrorPrefix(err, "WRONGTYPE") && (err == nil || !strings.Contains(err.Error(), "WRONGTYPE")) ||
+			errors.As(err, &held) || errors.Is(err, driver.ErrGone) {
+			t.Errorf("%s of a hash: %v, want the server's WRONGTYPE", verb, err)
+		}
+	}
+	// Without a line nobody can be woken, and the lock works all the same.
+	r.Do(t, "SET", d.lineKey("line"), "a string", "PX", "3600000")
+	l := newLock(t, open(t, r.Addr, nil), "line", time.Minute)
+	lease := mustAcquire(t, l)
+	if _, _, err := d.Watch(t.Context(), "line"); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("Watch: %v, want the server's WRONGTYPE", err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		next, err := l.Acquire(t.Context()) // polls
+		if err == nil {
+			err = next.Release(t.Context())
+		}
+		got <- err
+	}()
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	if err := <-got; err != nil {
+		t.Errorf("a waiter without a line: %v", err)
+	}
+}
+
+// Somebody has taken the expiry from a slot. The next step gives it one again, and the term ends when it was to end.
+func TestPersistedSlots(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	d := openDriver(t, r.Addr, nil)
+	steps := map[string]func(ref driver.Ref) error{
+		"renew": func(ref driver.Ref) error {
+			_, err := d.Renew(t.Context(), &driver.RenewRequest{Ref: ref, TTL: time.Minute})
+			return err
+		},
+		"release": func(ref driver.Ref) error { return d.Release(t.Context(), &driver.ReleaseRequest{Ref: ref}) },
+		"break": func(ref driver.Ref) error {
+			return d.Break(t.Context(), &driver.BreakRequest{Ref: ref, By: "test"})
+		},
+		"acquire again": func(ref driver.Ref) error {
+			_, err := d.Acquire(t.Context(), &driver.AcquireRequest{Ref: ref, TTL: time.Hour})
+			return err
+		},
+	}
+	for name, step := range steps {
+		req := request(name, time.Minute)
+		grant(t, d, req)
+		r.Do(t, "PERSIST", d.slotKey(name))
+		if err := step(req.Ref); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := r.Do(t, "PTTL", d.slotKey(name)); got == "-1" {
+			t.Errorf("after %s the slot has no expiry", name)
+		}
+	}
+	req := request("lapses", 200*time.Millisecond)
+	grant(t, d, req)
+	r.Do(t, "PERSIST", d.slotKey("lapses"))
+	testenv.Eventually(t, "the term ends", func() bool {
+		g, err := d.Acquire(t.Context(), request("lapses", time.Minute))
+		return err == nil && g.Previous == driver.Lapsed
+	})
+	// A plain key without expiry is somebody's lock for ever. It is taken, and an operator can free it.
+	plain := openDriver(t, r.Addr, &Options{PlainKeys: true})
+	r.Do(t, "SET", "forever", "x")
+	var held *driver.HeldError
+	if _, err := plain.Acquire(t.Context(), request("forever", time.Minute)); !errors.As(err, &held) || held.Term.Remaining < 24*time.Hour {
+		t.Fatalf("a plain key without expiry: %v, want held for long", err)
+	}
+	if err := plain.Break(t.Context(), &driver.BreakRequest{Ref: driver.Ref{Key: "forever", Nonce: held.Term.Nonce}, Now: true}); err != nil {
+		t.Errorf("Break: %v", err)
+	}
+	grant(t, plain, request("forever", time.Minute))
+	if got := r.Do(t, "PTTL", "forever"); got == "-1" {
+		t.Error("our plain key has no expiry")
+	}
+}
+
+// What a holder says about itself may be of any size and of any bytes.
+func TestHugeHolders(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	d := openDriver(t, r.Addr, nil)
+	for i, purpose := range []string{
+		strings.Repeat("x", 1<<20), strings.Repeat("\n", 10_000), strings.Repeat("\x00\t\r\n\"\\{}", 1000), strings.Repeat("\xff", 1000),
+	} {
+		req := request(fmt.Sprint("k", i), time.Minute)
+		req.Holder = driver.Holder{Host: "h\n", PID: 7, Purpose: purpose}
+		grant(t, d, req)
+		want := strings.ToValidUTF8(purpose, "")
+		if term, ok := present(t, d, req.Ref.Key); !ok || want != "" && term.Holder.Purpose != purpose {
+			t.Errorf("holder %d has changed (%d bytes to %d)", i, len(purpose), len(term.Holder.Purpose))
+		}
+		if err := d.Break(t.Context(), &driver.BreakRequest{Ref: req.Ref, By: purpose, Now: true}); err != nil {
+			t.Errorf("Break: %v", err)
+		}
+		g := grant(t, d, request(req.Ref.Key, time.Minute))
+		if g.Previous != driver.Broken || g.Prior == nil || g.Prior.Holder.PID != 7 || want != "" && g.Prior.Broken != purpose {
+			t.Errorf("holder %d: the successor is told %v", i, g.Previous)
+		}
+	}
+}
+
+// A wrong login or database is a failure of the store that certainly changed nothing, and is told without the password.
+func TestWrongLogins(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t, "--requirepass", "hunter2")
+	for want, o := range map[string]redis.Options{
+		"NOAUTH":    {},
+		"WRONGPASS": {Password: "sesame1"},
+		"DB index":  {Password: "hunter2", DB: 99},
+		"refused":   {Addr: "127.0.0.1:1"},
+		"":          {Password: "hunter2"}, // the control
+	} {
+		if o.Addr == "" {
+			o.Addr = r.Addr
+		}
+		o.MaxRetries, o.ContextTimeoutEnabled, o.MaintNotificationsConfig = -1, true, noMaintenance
+		rdb := redis.NewClient(&o)
+		l := newLock(t, openOn(t, rdb, nil), "k", time.Minute)
+		_, err := l.TryAcquire(t.Context())
+		if want == "" {
+			if err != nil {
+				t.Errorf("with the right login: %v", err)
+			}
+			continue
+		}
+		if !errors.Is(err, holdlock.ErrUnreachable) || errors.Is(err, holdlock.ErrHeld) || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "sesame1") {
+			t.Errorf("want %s: %v", want, err)
+		}
+	}
+}
