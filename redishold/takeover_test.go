@@ -124,8 +124,11 @@ func TestSeparateStores(t *testing.T) {
 		namespace string
 		shows     string
 	}{
-		{0, "", r.Addr + "/0, namespace holdlock"}, {1, "", r.Addr + "/1, namespace holdlock"},
-		{0, "staging", r.Addr + "/0, namespace staging"}, {0, "a:b", r.Addr + "/0, namespace a:b"}, {0, "-._:", "namespace -._:"},
+		{0, "", r.Addr + "/0, namespace holdlock"},
+		{1, "", r.Addr + "/1, namespace holdlock"},
+		{0, "staging", r.Addr + "/0, namespace staging"},
+		{0, "a:b", r.Addr + "/0, namespace a:b"},
+		{0, "-._:", "namespace -._:"},
 	} {
 		lease := mustAcquire(t, in(s.db, s.namespace))
 		t.Cleanup(func() { _ = lease.Release(context.Background()) })

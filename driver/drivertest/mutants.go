@@ -72,7 +72,7 @@ type trial struct {
 func (tr *trial) run(t *testing.T, h Harness) {
 	tries := 1
 	if !h.Virtual {
-		tries = 4 // a term that has run out before the case got to use it, on a busy machine, hides what is wrong with it
+		tries = 12 // a term that has run out before the case got to use it, on a busy machine, hides what is wrong with it
 	}
 	for range tries {
 		h.run(t, tr.tc, func(d driver.Driver) driver.Driver {
