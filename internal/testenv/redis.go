@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +19,9 @@ import (
 )
 
 const installRedis = "apt-get install redis-server"
+
+// anyPort stands in the settings of a server for one more port, which is chosen when it starts.
+const anyPort = "any port"
 
 // A Redis is one redis-server.
 type Redis struct {
@@ -40,8 +44,11 @@ func startRedis(tb testing.TB, env []string, args ...string) *Redis {
 	tb.Helper()
 	need(tb, "redis-server", installRedis)
 	var err error
-	for range 5 { // the port may have been taken meanwhile
-		r := &Redis{Addr: fmt.Sprintf("127.0.0.1:%d", freePort(tb)), Dir: tb.TempDir(), args: args, env: env}
+	for range 5 { // a port may have been taken meanwhile
+		r := &Redis{Addr: fmt.Sprintf("127.0.0.1:%d", freePort(tb)), Dir: tb.TempDir(), args: slices.Clone(args), env: env}
+		if i := slices.Index(args, anyPort); i >= 0 {
+			r.args[i] = strconv.Itoa(freePort(tb))
+		}
 		if err = r.start(tb); err == nil {
 			return r
 		}
@@ -66,8 +73,12 @@ func (r *Redis) start(tb testing.TB) error {
 		}
 		_, err := r.ask("PING")
 		var refused *ServerError
-		if err == nil || errors.As(err, &refused) {
-			return nil // NOAUTH and LOADING are answers too
+		if err == nil || errors.As(err, &refused) { // NOAUTH and LOADING are answers too
+			// They could be those of another server that took the port. This one then says so and ends.
+			if strings.Contains(r.out.String(), "Ready to accept connections") {
+				return nil
+			}
+			err = errors.New("it is not ready")
 		}
 		if time.Now().After(give) {
 			return err

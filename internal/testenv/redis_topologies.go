@@ -42,22 +42,29 @@ func StartSentinel(tb testing.TB) *Sentinel {
 
 func startSentinel(tb testing.TB, primary *Redis) *Redis {
 	tb.Helper()
-	r := &Redis{Addr: fmt.Sprintf("127.0.0.1:%d", freePort(tb)), Dir: tb.TempDir()}
-	file := filepath.Join(r.Dir, "sentinel.conf")
-	conf := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor main 127.0.0.1 %d 2\n"+
-		"sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n", r.Port(), r.Dir, primary.Port())
-	if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
-		tb.Fatal(err)
-	}
-	r.Process = start(tb, exec.Command(need(tb, "redis-server", installRedis), file, "--sentinel"))
-	Eventually(tb, "a sentinel answers", func() bool {
-		if err := r.ended(); err != nil {
+	var err error
+	for range 5 { // the port may have been taken meanwhile
+		r := &Redis{Addr: fmt.Sprintf("127.0.0.1:%d", freePort(tb)), Dir: tb.TempDir()}
+		file := filepath.Join(r.Dir, "sentinel.conf")
+		conf := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsentinel monitor main 127.0.0.1 %d 2\n"+
+			"sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 3000\n", r.Port(), r.Dir, primary.Port())
+		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 			tb.Fatal(err)
 		}
-		_, err := r.Try("PING")
-		return err == nil
-	})
-	return r
+		r.Process = start(tb, exec.Command(need(tb, "redis-server", installRedis), file, "--sentinel"))
+		Eventually(tb, "a sentinel answers", func() bool {
+			if err = r.ended(); err != nil {
+				return true
+			}
+			_, err := r.Try("PING")
+			return err == nil && strings.Contains(r.out.String(), "Sentinel ID is") // it is this one that answers
+		})
+		if err == nil {
+			return r
+		}
+	}
+	tb.Fatalf("a sentinel does not start: %v", err)
+	return nil
 }
 
 // Addrs returns the addresses of the sentinels.
@@ -84,19 +91,16 @@ func (s *Sentinel) Failover(tb testing.TB) {
 func StartCluster(tb testing.TB) []*Redis {
 	tb.Helper()
 	var nodes []*Redis
-	ports := map[*Redis]int{}
 	for i := range 3 {
-		bus := freePort(tb)
-		r := StartRedis(tb, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port", fmt.Sprint(bus),
+		r := StartRedis(tb, "--cluster-port", anyPort, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
 			"--cluster-node-timeout", "1000")
-		ports[r] = bus
 		first, last := 16384*i/3, 16384*(i+1)/3-1
 		r.Do(tb, "CLUSTER", "SET-CONFIG-EPOCH", fmt.Sprint(i+1))
 		r.Do(tb, "CLUSTER", "ADDSLOTSRANGE", fmt.Sprint(first), fmt.Sprint(last))
 		nodes = append(nodes, r)
 	}
 	for _, r := range nodes[1:] {
-		nodes[0].Do(tb, "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(r.Port()), fmt.Sprint(ports[r]))
+		nodes[0].Do(tb, "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(r.Port()), r.args[1])
 	}
 	for _, r := range nodes {
 		Eventually(tb, "the cluster works", func() bool {
