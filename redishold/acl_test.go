@@ -75,6 +75,11 @@ func lifeOf(t *testing.T, r *testenv.Redis, d *Driver) (first error) {
 	}
 	hints, stop, err := d.Watch(ctx, "k")
 	fail("Watch", err)
+	if r != nil { // what fails leaves no key for ever
+		if n, err := (site{servers: []*testenv.Redis{r}}).eternal(); err != nil || n != 0 {
+			t.Errorf("after Watch %d keys have no expiry, %v", n, err)
+		}
+	}
 	_, err = d.Renew(ctx, &driver.RenewRequest{Ref: req.Ref, TTL: time.Minute})
 	fail("Renew", err)
 	terms, err := d.List(ctx, "", "", 10)
