@@ -28,7 +28,9 @@ func TestPausedHolder(t *testing.T) {
 			h := startHelper(t, "hold", s)
 			g, rival := takesOver(t, s, h, func() { h.signal(t, syscall.SIGSTOP) })
 			h.signal(t, syscall.SIGCONT)
-			if why := h.line(t); !strings.Contains(why, "was lost: this process or machine was paused") {
+			// Whoever was stopped while a renewal was on its way takes the missing answer for the reason.
+			why := h.line(t)
+			if !strings.Contains(why, "was lost: this process or machine was paused") && !strings.Contains(why, "no answer to a renewal") {
 				t.Errorf("the cause is %q", why)
 			}
 			if err := h.line(t); !strings.Contains(err, "was lost") {

@@ -1,0 +1,119 @@
+package e2e
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/holdlock/holdlock/internal/testenv"
+)
+
+// onRedis puts the store of a box into Redis.
+func (b *box) onRedis(url string) {
+	b.env = slices.DeleteFunc(b.env, func(v string) bool { return strings.HasPrefix(v, "HOLDLOCK_STORE=") })
+	b.env = append(b.env, "HOLDLOCK_STORE="+url)
+}
+
+// documentedRights are those that the page on Redis gives to a user.
+func documentedRights(t *testing.T) []string {
+	t.Helper()
+	doc, err := os.ReadFile("../../../docs/stores/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, ok := strings.Cut(string(doc), "ACL SETUSER locks on >PASSWORD ")
+	line, _, _ = strings.Cut(line, "\n")
+	if !ok {
+		t.Fatal("docs/stores/redis.md names no rights")
+	}
+	return strings.Fields(line)
+}
+
+// TestRedis runs commands under locks in Redis of every kind: one after the other, skipped while another runs, and taken over
+// from a holdlock that was stopped, when its command has ended.
+func TestRedis(t *testing.T) {
+	t.Parallel()
+	for kind, start := range map[string]func(t *testing.T) string{
+		"standalone": func(t *testing.T) string {
+			r := testenv.StartRedis(t)
+			r.Do(t, append([]string{"ACL", "SETUSER", "locks", "on", ">pass@/word"}, documentedRights(t)...)...)
+			t.Cleanup(func() {
+				if log := r.Do(t, "ACL", "LOG"); log != "" {
+					t.Errorf("the server has refused something: %s", log)
+				}
+			})
+			return "redis://locks:pass@/word@" + r.Addr
+		},
+		"sentinel": func(t *testing.T) string {
+			s := testenv.StartSentinel(t)
+			return "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "/" + s.Primary
+		},
+		"cluster": func(t *testing.T) string {
+			return "redis+cluster://" + strings.Join(testenv.Addrs(testenv.StartCluster(t)), ",")
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			b.onRedis(start(t))
+			if r := b.run("run", "job", "--", "true"); r.code != 0 {
+				t.Fatalf("run: %+v", r)
+			}
+			journal := b.path("journal")
+			first := b.start(append([]string{"run", "job", "--ttl", "3s", "--"}, role("write", journal, "first", "20ms", "willing")...)...)
+			eventually(t, "the first command writes", func() bool { return len(find(journalOf(journal), "W", "first")) > 3 })
+			if r := b.run("run", "job", "--", "true"); r.code != 75 {
+				t.Errorf("run beside it: %+v, want 75", r)
+			}
+			if r := b.run("ls"); r.code != 0 || !strings.Contains(r.out, "job") {
+				t.Errorf("ls: %+v", r)
+			}
+			second := b.start(append([]string{"run", "job", "--ttl", "3s", "--wait", "forever", "--"}, role("write", journal, "second", "20ms")...)...)
+			first.signal(syscall.SIGSTOP)
+			eventually(t, "the second command writes", func() bool { return len(find(journalOf(journal), "W", "second")) > 3 })
+			if n := overlaps(journalOf(journal), "first", "second"); n > 0 {
+				t.Errorf("%d acts of the first command after the first act of the second", n)
+			}
+			first.signal(syscall.SIGCONT)
+			if r := first.wait(); r.code != 70 {
+				t.Errorf("the first holdlock: %+v, want 70", r)
+			}
+			second.signal(syscall.SIGTERM)
+			second.wait()
+			if r := b.run("ls"); r.code != 0 || strings.Contains(r.out, "job") {
+				t.Errorf("ls at the end: %+v", r)
+			}
+		})
+	}
+}
+
+// TestRedisHangs stops the server while a command runs: the command ends before its lock can pass on, and nothing is started
+// beside it. A store that cannot be reached is 69.
+func TestRedisHangs(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := testenv.StartRedis(t)
+	b.onRedis("redis://" + r.Addr)
+	journal := b.path("journal")
+	first := b.start(append([]string{"run", "job", "--ttl", "3s", "--"}, role("write", journal, "first", "20ms", "willing")...)...)
+	eventually(t, "the first command writes", func() bool { return len(find(journalOf(journal), "W", "first")) > 3 })
+	second := b.start(append([]string{"run", "job", "--ttl", "3s", "--wait", "forever", "--"}, role("write", journal, "second", "20ms")...)...)
+	eventually(t, "the second one waits to be woken", func() bool { return r.Do(t, "PUBSUB", "CHANNELS", "holdlock:*") != "" })
+	r.Freeze(t)
+	got := first.wait()
+	if got.code != 70 || !strings.Contains(got.err, "the command was stopped") {
+		t.Errorf("the first holdlock: %+v, want 70", got)
+	}
+	if out := b.run("run", "job", "--timeout", "200ms", "--", "true"); out.code != 69 {
+		t.Errorf("run on a server that hangs: %+v, want 69", out)
+	}
+	r.Thaw(t)
+	eventually(t, "the second command writes", func() bool { return len(find(journalOf(journal), "W", "second")) > 3 })
+	if n := overlaps(journalOf(journal), "first", "second"); n > 0 {
+		t.Errorf("%d acts of the first command after the first act of the second", n)
+	}
+	second.signal(syscall.SIGTERM)
+	second.wait()
+}
