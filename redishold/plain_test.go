@@ -130,6 +130,7 @@ func takeTurns(t *testing.T, plain bool) (overlaps int64) {
 	}
 	players.Wait()
 	for name, n := range counts {
+		t.Logf("PlainKeys %v: %s had %d turns", plain, name, n.Load())
 		if n.Load() < turns {
 			t.Errorf("%s had %d turns in a minute, want %d", name, n.Load(), turns)
 		}
