@@ -5,6 +5,8 @@ package redishold
 import (
 	"context"
 	"fmt"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -55,7 +57,7 @@ func (n naive) inTwoSteps(ctx context.Context, key string) {
 	}
 }
 
-// helperNaiveHold is helperHold with a naive lock. It looks at no clock.
+// helperNaiveHold is helperHold with a naive lock. It looks at no clock, and stops by itself.
 func helperNaiveHold(s site) {
 	n := naive{s.dial()}
 	g, err := n.Acquire(context.Background(), request("k", time.Second))
@@ -63,7 +65,8 @@ func helperNaiveHold(s site) {
 		panic(err)
 	}
 	fmt.Println(g.Token)
-	time.Sleep(100 * time.Millisecond) // it is stopped meanwhile
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // a pause at the worst moment
+	time.Sleep(10 * time.Millisecond)              // the other threads stop a little later
 	fmt.Println("works")
 	fmt.Println(n.Release(context.Background(), &driver.ReleaseRequest{Ref: driver.Ref{Key: "k"}}))
 	select {}

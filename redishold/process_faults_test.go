@@ -46,8 +46,7 @@ func TestPausedHolder(t *testing.T) {
 		t.Parallel()
 		s := startSite(t, "standalone")
 		h := startHelper(t, "naive hold", s)
-		h.line(t)
-		h.signal(t, syscall.SIGSTOP)
+		h.line(t) // and then it stops
 		rival := naive{client(s.addrs[0])}
 		defer rival.client.Close()
 		testenv.Eventually(t, "the lock passes on", func() bool {
