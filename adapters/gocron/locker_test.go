@@ -65,7 +65,8 @@ func (r *runs) ticks(every time.Duration) map[time.Time]int {
 
 // play runs replicas whose clocks are off by up to skew either way, for so many ticks.
 func play(t *testing.T, ticks int, every, takes, skew, minHold time.Duration, schedule func() gocron.JobDefinition,
-	open func(*testing.T) *holdlock.Client) map[time.Time]int {
+	open func(*testing.T) *holdlock.Client,
+) map[time.Time]int {
 	var r runs
 	const replicas = 5
 	var stop []func() error
