@@ -55,15 +55,14 @@ func (p Period) Days() float64 { return p.To.Sub(p.From).Hours() / 24 }
 // subject is a lock in a period, as the rules see it.
 type subject struct {
 	*ledger.Usage
-	name     string
 	period   Period // not before the lock was known
 	declared *ledger.Declaration
 	all      []ledger.Declaration
 }
 
-// Judge returns the findings on one lock, the most severe first.
-func Judge(l *ledger.Lock, p Period) (found []Finding) {
-	s := subject{Usage: &ledger.Usage{}, name: l.Name, period: p, all: l.Declared}
+// subjectOf looks at a lock in a period.
+func subjectOf(l *ledger.Lock, p Period) *subject {
+	s := &subject{Usage: &ledger.Usage{}, period: p, all: l.Declared}
 	if len(l.Declared) > 0 {
 		s.declared = &l.Declared[0]
 	}
@@ -80,8 +79,14 @@ func Judge(l *ledger.Lock, p Period) (found []Finding) {
 	if start := known.Start(); start.After(p.From) {
 		s.period.From = start
 	}
+	return s
+}
+
+// Judge returns the findings on one lock, the most severe first.
+func Judge(l *ledger.Lock, p Period) (found []Finding) {
+	s := subjectOf(l, p)
 	for _, rule := range rules {
-		for _, f := range rule(&s) {
+		for _, f := range rule(s) {
 			f.Lock = l.Name
 			found = append(found, f)
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 4, "how many seeds TestSimulation tries")
+	seeds = flag.Int("seeds", 2, "how many seeds TestSimulation tries")
 	seed  = flag.Uint64("seed", 0, "try this seed only")
 )
 
@@ -117,10 +117,8 @@ var lives = []life{
 	{"blocking", []string{"blocking"}, []string{"overrunning"}, func(s *sim, rng *rand.Rand, name string) { // it hangs for hours once
 		l := s.declare(name, holdlock.LockOptions{TTL: 30 * time.Second, DoubleRun: holdlock.Costly})
 		hang := time.Now().Add(time.Duration(5+rng.IntN(15)) * 24 * time.Hour)
-		hung := false
 		s.schedule(rng, l, 40*time.Minute, 5*time.Minute, func(rng *rand.Rand) time.Duration {
-			if !hung && time.Now().After(hang) {
-				hung = true
+			if d := time.Since(hang); d > 0 && d < 40*time.Minute { // one tick, whichever replica gets it
 				return 20 * time.Hour
 			}
 			return lognormal(20*time.Second, 0.5)(rng)
