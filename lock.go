@@ -77,6 +77,9 @@ func (c *Client) NewLock(name string, opts *LockOptions) (*Lock, error) {
 	if err := o.check(&c.traits); err != nil {
 		return nil, err
 	}
+	if c.recorder != nil {
+		c.recorder.Declare(name, o)
+	}
 	return &Lock{c: c, name: name, opts: o}, nil
 }
 

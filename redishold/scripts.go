@@ -32,11 +32,13 @@ var (
 	luaWatch string
 	//go:embed lua/leave.lua
 	luaLeave string
+	//go:embed lua/ledger.lua
+	luaLedger string
 )
 
 type script struct{ source, sha string }
 
-type scripts struct{ acquire, renew, release, breakTerm, look, watch, leave *script }
+type scripts struct{ acquire, renew, release, breakTerm, look, watch, leave, ledger *script }
 
 func newScripts(plain bool) *scripts {
 	head := luaCommon + luaSlots
@@ -49,7 +51,7 @@ func newScripts(plain bool) *scripts {
 	}
 	return &scripts{
 		acquire: s(luaAcquire), renew: s(luaRenew), release: s(luaRelease), breakTerm: s(luaBreak), look: s(luaLook),
-		watch: s(luaWatch), leave: s(luaLeave),
+		watch: s(luaWatch), leave: s(luaLeave), ledger: s(luaLedger),
 	}
 }
 

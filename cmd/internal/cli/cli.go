@@ -40,6 +40,7 @@ type command struct {
 	Ls      lsCmd      `cmd:"" help:"List the locks that are held."`
 	Inspect inspectCmd `cmd:"" help:"Show who holds a lock."`
 	Break   breakCmd   `cmd:"" help:"End somebody's term of a lock. Shows it first; --token does it."`
+	Review  reviewCmd  `cmd:"" help:"Which locks are about to hurt, and which are still needed?"`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
@@ -154,7 +155,7 @@ func classify(err error) (code int, kind string) {
 	switch {
 	case errors.As(err, &e):
 		return e.code, e.kind
-	case errors.Is(err, holdlock.ErrInvalid):
+	case errors.Is(err, holdlock.ErrInvalid), errors.Is(err, holdlock.ErrRefused):
 		return exitUsage, "usage"
 	case errors.Is(err, holdlock.ErrHeld):
 		return exitHeld, "held"
@@ -187,7 +188,7 @@ func (g *globals) open(label string, observer holdlock.Observer) (*holdlock.Clie
 	if err != nil {
 		return nil, err
 	}
-	return holdlock.NewClient(drv, &holdlock.ClientOptions{Label: label, Observer: observer, CallTimeout: g.Timeout})
+	return holdlock.NewClient(drv, &holdlock.ClientOptions{Label: label, Observer: observer, Recorder: recorder(), CallTimeout: g.Timeout})
 }
 
 func (g *globals) openDriver() (driver.Driver, error) {
