@@ -22,9 +22,6 @@ type reviewCmd struct {
 	FailOn string `help:"Exit 1 if there is a finding of this severity or a worse one: note, warning, error." enum:"note,warning,error,never" default:"never" placeholder:"SEVERITY"`
 }
 
-// exitFindings is the exit code of a review that --fail-on asks to fail.
-const exitFindings = 1
-
 // Run reads the ledger and judges.
 func (r *reviewCmd) Run(g *globals) error {
 	if name, key, _ := strings.Cut(r.Lock, "/"); key != "" {
