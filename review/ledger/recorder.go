@@ -67,6 +67,7 @@ type entry struct {
 type batch struct {
 	day      driver.Day
 	number   uint32
+	tried    bool // the store may have it
 	usage    map[string]*Usage
 	declared map[string][]Declaration // of day 0
 }
@@ -217,6 +218,7 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	r.collect()
 	for len(r.unsent) > 0 {
 		b := r.unsent[0]
+		b.tried = true
 		if err := r.ledger.UpdateRecords(ctx, b.day, b.locks(), func(lock string, old []byte) []byte {
 			out, err := b.merge(lock, old)
 			if err != nil {
@@ -232,15 +234,21 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	return nil
 }
 
-// collect takes what the entries have into a batch for each day. What a batch that could not be sent has is not touched: the
-// store may have taken it, and knows it by its number.
+// collect takes what the entries have into a batch for each day. A batch that has been tried is not added to: the store may have
+// taken it, and knows it by its number.
 func (r *Recorder) collect() {
 	days, today := map[driver.Day]*batch{}, driver.DayOf(time.Now())
+	for _, b := range r.unsent {
+		if !b.tried {
+			days[b.day] = b
+		}
+	}
 	of := func(day driver.Day) *batch {
 		b := days[day]
 		if b == nil {
 			b = &batch{day: day, number: rand.Uint32N(1 << 28), usage: map[string]*Usage{}, declared: map[string][]Declaration{}}
 			days[day] = b
+			r.unsent = append(r.unsent, b)
 		}
 		return b
 	}
@@ -250,7 +258,7 @@ func (r *Recorder) collect() {
 		if e.dirty {
 			e.turn(e.day)
 			for day, u := range e.past {
-				of(day).usage[name] = u
+				of(day).add(name, u)
 			}
 			if len(e.declared) > 0 && e.sentOn != today { // once a day: it is still in use
 				for i := range e.declared {
@@ -264,9 +272,6 @@ func (r *Recorder) collect() {
 		e.mu.Unlock()
 	}
 	r.mu.RUnlock()
-	for _, b := range days {
-		r.unsent = append(r.unsent, b)
-	}
 	if n := len(r.unsent) - maxUnsent; n > 0 { // the store has been away for long
 		for _, b := range r.unsent[:n] {
 			r.unsent[n].join(b)
@@ -278,17 +283,21 @@ func (r *Recorder) collect() {
 // maxUnsent bounds the batches that wait for a store which does not answer.
 const maxUnsent = 64
 
+func (b *batch) add(lock string, u *Usage) {
+	if have := b.usage[lock]; have != nil {
+		have.Merge(u)
+		return
+	}
+	b.usage[lock] = u
+}
+
 // join adds an older batch, whose day and number are forgotten.
 func (b *batch) join(old *batch) {
 	for lock, u := range old.usage {
 		if b.day == 0 { // it has no usage
 			continue
 		}
-		if have := b.usage[lock]; have != nil {
-			have.Merge(u)
-		} else {
-			b.usage[lock] = u
-		}
+		b.add(lock, u)
 	}
 	for lock, list := range old.declared {
 		if b.day == 0 {

@@ -114,7 +114,7 @@ func TestStoreAway(t *testing.T) {
 				l.down, l.deaf = i%3 > 0 && !deaf, i%3 > 0 && deaf
 				l.mu.Unlock()
 				granted(r, "a", 1)
-				if i%3 == 0 {
+				if i%9 == 0 { // seldom enough for the first to be heard before its number is pushed out of the record
 					granted(other, "a", 1)
 				}
 				time.Sleep(90 * time.Second)
@@ -125,7 +125,7 @@ func TestStoreAway(t *testing.T) {
 			if err := errors.Join(r.Stop(t.Context()), other.Stop(t.Context())); err != nil {
 				t.Fatal(err)
 			}
-			wantGrants(t, l, "a", 267)
+			wantGrants(t, l, "a", 223)
 		})
 	}
 }
