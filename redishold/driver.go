@@ -30,6 +30,7 @@ type Driver struct {
 	plain   bool
 	acks    int // replicas that have to confirm
 	scripts *scripts
+	shared  *sharer // of calls of scripts; nil on a Cluster
 	traits  driver.Traits
 	log     *slog.Logger
 	hub     *hub
@@ -94,6 +95,10 @@ func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
 	d.traits = driver.Traits{
 		Name: "redis", Location: location, Scope: driver.Cluster, Fencing: fencing, Forgets: forgets,
 		Clock: driver.WallClock, MinTTL: 100 * time.Millisecond, TTLStep: 3 * time.Millisecond,
+		Prompt: true, // see sharer and bounded
+	}
+	if d.cluster == nil {
+		d.shared = newSharer(client, d.closing)
 	}
 	d.hub = newHub(d)
 	return d, nil

@@ -82,13 +82,12 @@ func (single) NoRetry() bool { return true }
 
 // call calls a script once and returns its reply.
 func (d *Driver) call(ctx context.Context, s *script, keys []string, args ...any) (any, error) {
+	r := &member{script: s, keys: keys, args: args}
+	if d.shared != nil {
+		return d.shared.do(ctx, r)
+	}
 	return bounded(ctx, d, func(ctx context.Context) (any, error) {
-		cmd := s.evalsha(ctx, keys, args)
-		err := d.client.Process(ctx, single{cmd})
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			cmd = s.eval(ctx, keys, args)
-			err = d.client.Process(ctx, single{cmd})
-		}
-		return cmd.Val(), err
+		cmd := sendOne(ctx, d.client, r)
+		return cmd.Val(), cmd.Err()
 	})
 }
