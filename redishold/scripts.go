@@ -43,14 +43,16 @@ func newScripts(plain bool) *scripts {
 	if plain {
 		head = luaCommon + luaPlain
 	}
-	s := func(body string) *script {
-		sum := sha1.Sum([]byte(head + body))
-		return &script{source: head + body, sha: hex.EncodeToString(sum[:])}
-	}
+	s := func(body string) *script { return newScript(head + body) }
 	return &scripts{
 		acquire: s(luaAcquire), renew: s(luaRenew), release: s(luaRelease), breakTerm: s(luaBreak), look: s(luaLook),
 		watch: s(luaWatch), leave: s(luaLeave),
 	}
+}
+
+func newScript(source string) *script {
+	sum := sha1.Sum([]byte(source))
+	return &script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
 // evalsha and eval are the two ways to call a script. Servers forget scripts whenever they like.
