@@ -46,6 +46,10 @@ test/faults: ## the long soaks that kill, stop and overload (build tag soak)
 bench: ## all benchmarks
 	@$(call each,$(GO) test -run '^$$' -bench . -benchmem ./...)
 
+.PHONY: bench/peers
+bench/peers: ## measure beside other Redis locks for Go and write bench/RESULTS.md
+	cd bench && $(GO) run .
+
 .PHONY: lint
 lint: $(GOLANGCI) ## golangci-lint on all modules: .golangci.yml
 	@$(call each,$(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...)

@@ -129,3 +129,38 @@ func TestJudgeTurns(t *testing.T) {
 		t.Errorf("hand-over %v, want 1 ms", r.p50)
 	}
 }
+
+// BenchmarkPair is for profiles of a single caller, and for its processor time, which is less disturbed by what else the
+// machine does than the time it takes; the figures that are compared come from go run.
+func BenchmarkPair(b *testing.B) {
+	s, err := startServer()
+	if err != nil {
+		b.Skip(err)
+	}
+	defer s.stop()
+	for _, c := range contestants() {
+		b.Run(c.name, func(b *testing.B) {
+			l, err := c.open(s.addr, setup{ttl: 30 * time.Second})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer l.close()
+			ctx := context.Background()
+			b.ReportAllocs()
+			client := processorTime()
+			server, _ := s.cpu(ctx)
+			for b.Loop() {
+				unlock, err := l.lock(ctx, "k")
+				if err == nil {
+					err = unlock()
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			serverEnd, _ := s.cpu(ctx)
+			b.ReportMetric(float64((processorTime()-client).Nanoseconds())/float64(b.N), "client-ns/op")
+			b.ReportMetric(float64((serverEnd-server).Nanoseconds())/float64(b.N), "server-ns/op")
+		})
+	}
+}

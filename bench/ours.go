@@ -21,6 +21,19 @@ func ours() []contestant {
 	return []contestant{{
 		name: holdlockName, waits: true, sends: []string{"evalsha", "eval", "subscribe", "unsubscribe", "publish"},
 		open: func(addr string, o setup) (locker, error) { return openHoldlock(recommended(addr), o) },
+	}, {
+		name: holdlockName + ", cancellable", note: "with a context that somebody might cancel", sends: []string{"evalsha", "eval"},
+		open: func(addr string, o setup) (locker, error) {
+			l, err := openHoldlock(recommended(addr), o)
+			if err != nil {
+				return nil, err
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			return funcs{
+				take: func(_ context.Context, key string) (func() error, error) { return l.lock(ctx, key) },
+				end:  func() { l.close(); cancel() },
+			}, nil
+		},
 	}}
 }
 

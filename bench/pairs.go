@@ -16,6 +16,7 @@ type pairsResult struct {
 	perSecond float64
 	p50, p99  time.Duration
 	serverCPU float64 // cores
+	stuck     int     // callers who were still without an answer long after the end
 }
 
 // measurePairs runs one contestant: a warm-up, then a window in which every pair counts that ends in it.
@@ -27,7 +28,10 @@ func measurePairs(ctx context.Context, s *server, c contestant, callers int, win
 	if err != nil {
 		return r, fmt.Errorf("%s: %w", c.name, err)
 	}
-	defer l.close()
+	closing := sync.OnceFunc(l.close)
+	defer closing()
+	var hung atomic.Bool
+	defer time.AfterFunc(2*window+stuckAfter, func() { hung.Store(true); closing() }).Stop()
 	runtime.GC() // what others have left behind is not this one's to clear
 	var (
 		counting, stopped atomic.Bool
@@ -48,8 +52,13 @@ func measurePairs(ctx context.Context, s *server, c contestant, callers int, win
 				}
 				if err != nil {
 					mu.Lock()
-					failed = err
-					mu.Unlock()
+					defer mu.Unlock()
+					if hung.Load() {
+						r.stuck++
+					} else {
+						failed = err
+					}
+					all.Merge(own)
 					return
 				}
 				if counting.Load() {
@@ -76,12 +85,14 @@ func measurePairs(ctx context.Context, s *server, c contestant, callers int, win
 			return r, fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	return pairsResult{
-		perSecond: float64(all.TotalCount()) / took.Seconds(),
-		p50:       quantile(all, 50), p99: quantile(all, 99),
-		serverCPU: (cpuEnd - cpu).Seconds() / took.Seconds(),
-	}, nil
+	r.perSecond = float64(all.TotalCount()) / took.Seconds()
+	r.p50, r.p99 = quantile(all, 50), quantile(all, 99)
+	r.serverCPU = (cpuEnd - cpu).Seconds() / took.Seconds()
+	return r, nil
 }
+
+// stuckAfter is for waiters who have missed the end of what they wait for. They are ended by closing the contestant.
+const stuckAfter = 10 * time.Second
 
 // newHistogram is for µs, up to a minute, to two digits.
 func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, 60_000_000, 2) }

@@ -20,13 +20,13 @@ func (r *results) markdown(machine string) string {
 	for _, n := range r.plan.waiters {
 		r.lineLines(line, n)
 	}
-	for _, c := range r.named(r.idle != nil) {
+	for _, c := range r.named() {
 		if got := r.idle[c]; len(got) > 0 {
 			line("| %d idle waiters in %d processes | %s | %.1f commands/s | | server CPU %.1f%% |", r.plan.idle, processes, c,
 				median(got, func(x idleResult) float64 { return x.commands }), 100*median(got, func(x idleResult) float64 { return x.serverCPU }))
 		}
 	}
-	for _, c := range r.named(true) {
+	for _, c := range r.named() {
 		for _, got := range r.leases[c] {
 			line("| %d renewed leases, TTL %v | %s | %.0f bytes a lease | | %d goroutines, %.1f%% of a core, %.0f commands/s |",
 				r.plan.leases, r.plan.ttl, c, got.Bytes, got.Goroutines, 100*got.CPU, got.Commands)
@@ -36,7 +36,7 @@ func (r *results) markdown(machine string) string {
 }
 
 // named lists the contestants in the order of the table.
-func (r *results) named(bool) []string {
+func (r *results) named() []string {
 	names := []string{handOver().name}
 	for _, c := range r.order {
 		names = append(names, c.name)
@@ -58,42 +58,57 @@ func (r *results) pairLines(line func(string, ...any), n int) {
 			name += " (" + c.note + ")"
 		}
 		ratio := fmt.Sprintf("%.2f × bare SET", medianRatio(got, all[setName], perSecond))
-		if c.name == holdlockName {
+		if !c.bare && strings.HasPrefix(c.name, holdlockName) {
 			ratio = fmt.Sprintf("**%s**", strings.Join([]string{
 				ratio,
 				fmt.Sprintf("%.2f × its scripts bare", medianRatio(got, all[scriptsName], perSecond)),
 				fmt.Sprintf("%.2f × its scripts bare on rueidis", medianRatio(got, all[scriptsRueidisName], perSecond)),
-				r.versus(all, "redsync on go-redis", func(p string) bool { return p == redsyncName }),
-				r.versus(all, "the best peer", func(p string) bool { return !strings.HasSuffix(p, "piped") }),
-				r.versus(all, "the best piped peer", func(p string) bool { return strings.HasSuffix(p, "piped") }),
+				r.versus(all, c.name, "redsync on go-redis", func(p string) bool { return p == redsyncName }),
+				r.versus(all, c.name, "the best peer", func(p string) bool { return !strings.HasSuffix(p, "piped") }),
+				r.versus(all, c.name, "the best piped peer", func(p string) bool { return strings.HasSuffix(p, "piped") }),
 			}, ", "))
 		}
-		line("| %s | %s | %.0f pairs/s | %s | p50 %s, p99 %s, server CPU %.0f%% |", scenario, name, median(got, perSecond), ratio,
+		line("| %s | %s | %.0f pairs/s | %s | p50 %s, p99 %s, server CPU %.0f%%%s |", scenario, name, median(got, perSecond), ratio,
 			short(median(got, func(x pairsResult) float64 { return float64(x.p50) })),
 			short(median(got, func(x pairsResult) float64 { return float64(x.p99) })),
-			100*median(got, func(x pairsResult) float64 { return x.serverCPU }))
+			100*median(got, func(x pairsResult) float64 { return x.serverCPU }), stuck(got))
 	}
 }
 
+// stuck says how many callers hung, if any did.
+func stuck(got []pairsResult) string {
+	n := 0
+	for _, r := range got {
+		n += r.stuck
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d callers hung", n)
+}
+
 // versus compares holdlock with the fastest peer of some.
-func (r *results) versus(all map[string][]pairsResult, what string, of func(name string) bool) string {
+func (r *results) versus(all map[string][]pairsResult, our, what string, of func(name string) bool) string {
 	perSecond := func(x pairsResult) float64 { return x.perSecond }
 	best := ""
 	for _, c := range r.order {
-		if !c.bare && c.name != holdlockName && of(c.name) && median(all[c.name], perSecond) > median(all[best], perSecond) {
+		if !c.bare && !strings.HasPrefix(c.name, holdlockName) && of(c.name) && median(all[c.name], perSecond) > median(all[best], perSecond) {
 			best = c.name
 		}
+	}
+	if best == "" {
+		return "no peer measured"
 	}
 	if best != redsyncName {
 		what += " (" + best + ")"
 	}
-	return fmt.Sprintf("%.2f × %s", medianRatio(all[holdlockName], all[best], perSecond), what)
+	return fmt.Sprintf("%.2f × %s", medianRatio(all[our], all[best], perSecond), what)
 }
 
 func (r *results) lineLines(line func(string, ...any), n int) {
 	p50 := func(x lineResult) float64 { return float64(x.p50) }
 	all := r.lines[n]
-	for _, c := range r.named(true) {
+	for _, c := range r.named() {
 		got := all[c]
 		if len(got) == 0 {
 			continue

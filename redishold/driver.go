@@ -31,6 +31,7 @@ type Driver struct {
 	acks    int // replicas that have to confirm
 	scripts *scripts
 	shared  *sharer // of calls of scripts; nil on a Cluster
+	holder  holderText
 	traits  driver.Traits
 	log     *slog.Logger
 	hub     *hub
@@ -147,7 +148,7 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 	if err := d.usable(ctx, verb, key); err != nil {
 		return driver.Grant{}, err
 	}
-	holder, err := toJSON(req.Holder)
+	holder, err := d.holder.json(req.Holder)
 	if err != nil {
 		return driver.Grant{}, failure(verb, key, err)
 	}

@@ -28,7 +28,9 @@ type gate struct {
 	mu    sync.Mutex
 	shut  chan struct{} // nil: open
 	alone int
-	piped []int // the sizes of pipelines
+	piped []int       // the sizes of pipelines
+	ends  []time.Time // their deadlines
+	again bool        // some commands may be sent again by the client library
 }
 
 func (g *gate) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -45,9 +47,20 @@ func (g *gate) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (g *gate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		if cmds[0].Name() == "evalsha" {
+			g.look(ctx, cmds)
 			g.pass(len(cmds))
 		}
 		return next(ctx, cmds)
+	}
+}
+
+func (g *gate) look(ctx context.Context, cmds []redis.Cmder) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	end, _ := ctx.Deadline()
+	g.ends = append(g.ends, end)
+	for _, c := range cmds {
+		g.again = g.again || !c.NoRetry()
 	}
 }
 
@@ -157,8 +170,15 @@ func TestConcurrentCallersShareAPipeline(t *testing.T) {
 	open := g.close()
 	all := fill(t, d, g)
 	var want []string
+	long := time.Now().Add(2 * time.Hour)
 	for i := range 10 {
-		all = append(all, aside(t.Context(), d, echo, "then", fmt.Sprint(i)))
+		end := long
+		if i != 5 {
+			end = end.Add(-time.Hour)
+		}
+		ctx, cancel := context.WithDeadline(t.Context(), end)
+		defer cancel()
+		all = append(all, aside(ctx, d, echo, "then", fmt.Sprint(i)))
 		queued(t, d, i+1)
 		want = append(want, fmt.Sprint(i))
 	}
@@ -177,6 +197,29 @@ func TestConcurrentCallersShareAPipeline(t *testing.T) {
 	}
 	if alone, piped := g.sent(); alone != maxFlights+0 || len(piped) == 0 || piped[0] != 10 {
 		t.Errorf("%d went alone and pipelines were of %v, want %d alone and 10 together", alone, piped, maxFlights)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.ends) == 0 || !g.ends[0].Equal(long) {
+		t.Errorf("the pipeline's deadline is %v, want the last one of its members", g.ends)
+	}
+	if g.again {
+		t.Error("the client library may send a call twice")
+	}
+}
+
+// No member's call ends before its own time because of another one.
+func TestAPipelineHasTheLastDeadline(t *testing.T) {
+	now := time.Now()
+	near, cancel := context.WithDeadline(t.Context(), now.Add(time.Minute))
+	defer cancel()
+	far, cancel := context.WithDeadline(t.Context(), now.Add(2*time.Minute))
+	defer cancel()
+	if got := lastDeadline([]*member{{ctx: near}, {ctx: far}, {ctx: near}}); !got.Equal(now.Add(2 * time.Minute)) {
+		t.Errorf("it is %v, want that of the last one", got.Sub(now))
+	}
+	if got := lastDeadline([]*member{{ctx: near}, {ctx: t.Context()}}); got.Sub(now) < noDeadline {
+		t.Errorf("with a member without deadline it is %v", got.Sub(now))
 	}
 }
 
