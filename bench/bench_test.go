@@ -70,6 +70,9 @@ func TestEveryContestantWorks(t *testing.T) {
 			t.Errorf("leases, %s: %+v", name, got)
 		}
 	}
+	if len(r.failed) > 0 {
+		t.Errorf("not measured: %q", r.failed)
+	}
 	page := r.markdown("a test")
 	for _, c := range append(contestants(), handOver()) {
 		if !strings.Contains(page, c.name) {

@@ -72,7 +72,7 @@ func measureLeases(ctx context.Context, s *server, c contestant, n int, ttl, win
 	if err != nil {
 		return r, err
 	}
-	reports, err := w.reports()
+	reports, err := w.reports(window)
 	if err != nil {
 		return r, fmt.Errorf("%s: %w", c.name, err)
 	}

@@ -91,7 +91,7 @@ func measureLine(ctx context.Context, s *server, c contestant, waiters int, wind
 		return r, err
 	}
 	w.begin()
-	reports, err := w.reports()
+	reports, err := w.reports(window)
 	if err != nil {
 		return r, fmt.Errorf("%s: %w", c.name, err)
 	}

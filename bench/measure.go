@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -14,6 +15,7 @@ type results struct {
 	lines  map[int]map[string][]lineResult
 	idle   map[string][]idleResult
 	leases map[string][]leasesResult
+	failed []string // what could not be measured, and why
 }
 
 func measure(ctx context.Context, s *server, p plan, progress func(string, ...any)) (*results, error) {
@@ -48,6 +50,9 @@ func measure(ctx context.Context, s *server, p plan, progress func(string, ...an
 		r.lines[n] = map[string][]lineResult{}
 		err := inRounds(max(1, p.rounds/2), waiting, func(c contestant) error {
 			got, err := measureLine(ctx, s, c, n, 4*p.window)
+			if err != nil && c.name != holdlockName {
+				return r.fail(fmt.Sprintf("%d waiters", n), c, err)
+			}
 			progress("%d waiters, %s: hand-over %v, %d to %d turns", n, c.name, got.p50, got.fewest, got.most)
 			r.lines[n][c.name] = append(r.lines[n][c.name], got)
 			return err
@@ -59,6 +64,9 @@ func measure(ctx context.Context, s *server, p plan, progress func(string, ...an
 	if p.idle > 0 {
 		err := inRounds(1, waiting, func(c contestant) error {
 			got, err := measureIdle(ctx, s, c, p.idle, 4*p.window)
+			if err != nil && c.name != holdlockName {
+				return r.fail("idle waiters", c, err)
+			}
 			progress("%d idle waiters, %s: %.0f commands/s", p.idle, c.name, got.commands)
 			r.idle[c.name] = append(r.idle[c.name], got)
 			return err
@@ -73,6 +81,9 @@ func measure(ctx context.Context, s *server, p plan, progress func(string, ...an
 		})
 		err := inRounds(1, holding, func(c contestant) error {
 			got, err := measureLeases(ctx, s, c, p.leases, p.ttl, p.keep)
+			if err != nil && c.name != holdlockName {
+				return r.fail("renewed leases", c, err)
+			}
 			progress("%d leases, %s: %d goroutines, %.0f bytes each", p.leases, c.name, got.Goroutines, got.Bytes)
 			r.leases[c.name] = append(r.leases[c.name], got)
 			return err
@@ -82,6 +93,12 @@ func measure(ctx context.Context, s *server, p plan, progress func(string, ...an
 		}
 	}
 	return r, nil
+}
+
+// fail notes a contestant that could not be measured, and lets the others go on.
+func (r *results) fail(scenario string, c contestant, err error) error {
+	r.failed = append(r.failed, fmt.Sprintf("%s, %s: %v", scenario, c.name, err))
+	return nil
 }
 
 // inRounds takes one reading of everybody in each round, backwards in every other one, so that what the machine does

@@ -32,6 +32,9 @@ func (r *results) markdown(machine string) string {
 				r.plan.leases, r.plan.ttl, c, got.Bytes, got.Goroutines, 100*got.CPU, got.Commands)
 		}
 	}
+	for _, f := range r.failed {
+		line("\nNot measured: %s", f)
+	}
 	return b.String()
 }
 

@@ -136,10 +136,11 @@ func startWorkers(tasks []task) (*workers, error) {
 		w.all = append(w.all, p)
 		_, _ = in.Write(append(text, '\n'))
 	}
+	defer w.killAfter(patience).Stop()
 	for _, p := range w.all {
 		if _, err := p.out.ReadString('\n'); err != nil {
 			w.stop()
-			return nil, fmt.Errorf("a worker has ended: %w", err)
+			return nil, fmt.Errorf("a worker did not get ready: %w", err)
 		}
 	}
 	return w, nil
@@ -152,8 +153,22 @@ func (w *workers) begin() {
 	}
 }
 
-// reports waits for what all have to say.
-func (w *workers) reports() ([]report, error) {
+// patience is how long a worker may take beyond its task. Some contestants hang now and then.
+const patience = time.Minute
+
+// killAfter ends workers that hang.
+func (w *workers) killAfter(d time.Duration) *time.Timer {
+	all := w.all
+	return time.AfterFunc(d, func() {
+		for _, p := range all {
+			_ = p.cmd.Process.Kill()
+		}
+	})
+}
+
+// reports waits for what all have to say after a window.
+func (w *workers) reports(window time.Duration) ([]report, error) {
+	defer w.killAfter(window + patience).Stop()
 	all := make([]report, len(w.all))
 	errs := make([]error, len(w.all))
 	var wg sync.WaitGroup
