@@ -1,7 +1,7 @@
 # Every target works on all modules of go.work. `make` alone shows the targets.
 
 GO      ?= go
-MODULES := . cmd examples
+MODULES := . cmd examples bench adapters/gocron adapters/cron
 LIBRARY := github.com/holdlock/holdlock
 
 # The race detector needs a C compiler on Linux. Without one the tests run all the same, and say so.
@@ -45,6 +45,10 @@ test/faults: ## the long soaks that kill, stop and overload (build tag soak)
 .PHONY: bench
 bench: ## all benchmarks
 	@$(call each,$(GO) test -run '^$$' -bench . -benchmem ./...)
+
+.PHONY: bench/peers
+bench/peers: ## measure beside other Redis locks for Go and write bench/RESULTS.md
+	cd bench && $(GO) run .
 
 .PHONY: lint
 lint: $(GOLANGCI) ## golangci-lint on all modules: .golangci.yml

@@ -16,6 +16,7 @@ import (
 type attempt struct {
 	lock  *Lock
 	start time.Time
+	met   bool   // somebody else's term
 	nonce string // of the last try if its outcome is unclear, so that the next one may find itself; else ""
 }
 
@@ -30,14 +31,34 @@ func newNonce() string {
 func (a *attempt) once(ctx context.Context) (*Lease, error) {
 	lease, err := a.try(ctx)
 	a.giveUp()
+	a.report(ctx, err, false)
 	return lease, err
+}
+
+// report tells how an attempt ended without a lease, once.
+func (a *attempt) report(ctx context.Context, err error, waited bool) {
+	e := Event{Name: a.lock.name, Key: a.lock.key, Waited: time.Since(a.start), Contended: a.met, Err: err}
+	var held *HeldError
+	switch {
+	case err == nil:
+		return
+	case errors.As(err, &held):
+		e.Kind, e.Token, e.Holder, e.GaveUp = Skipped, held.Token, holderOf(held), waited
+	case waited || ctx.Err() == nil: // else the caller has gone before there was an answer
+		e.Kind = Failed
+	default:
+		return
+	}
+	a.lock.c.emit(e)
 }
 
 // wait tries until the lock is ours or ctx ends: after a hint from the store, when the present term should be over, and
 // now and then in any case, because hints can be lost and keys can be freed by hand.
 func (a *attempt) wait(ctx context.Context) (*Lease, error) {
-	lease, err := a.once(ctx)
+	lease, err := a.try(ctx)
 	if err == nil || !errors.Is(err, ErrHeld) {
+		a.giveUp()
+		a.report(ctx, err, false)
 		return lease, err
 	}
 	if err := a.lock.c.begin(); err != nil {
@@ -59,7 +80,9 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 		case <-timer.C:
 		}
 		if why := a.ended(ctx); why != nil {
-			return nil, gaveUpWaiting(held, failed, why)
+			err := gaveUpWaiting(held, failed, why)
+			a.report(ctx, err, true)
+			return nil, err
 		}
 		lease, err = a.try(ctx)
 		switch {
@@ -150,7 +173,7 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 	got := c.clock.now()
 
 	if err == nil && ctx.Err() == nil && got.sub(sent) < trust {
-		return l.granted(nonce, sent, trust, grant, a.start), nil
+		return l.granted(nonce, sent, trust, grant, a.start, a.met), nil
 	}
 	defer c.end()
 	var held *driver.HeldError
@@ -159,11 +182,8 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 		undo() // an acquire that was cancelled never succeeds
 		return nil, fmt.Errorf("acquire of lock %s: %w", describe(l.name, l.key), waitError(ctx))
 	case errors.As(err, &held):
-		h := l.heldError(&held.Term, nil)
-		c.emit(Event{
-			Kind: Skipped, Name: l.name, Key: l.key, Token: h.Token, Waited: time.Since(a.start), Holder: holderOf(h), Err: h,
-		})
-		return nil, h
+		a.met = true
+		return nil, l.heldError(&held.Term, nil)
 	case err == nil:
 		undo()
 		err = fmt.Errorf("the grant took %s to arrive, too long for a TTL of %s", round(got.sub(sent)), l.opts.TTL)
@@ -171,9 +191,6 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 	failed := l.storeError("acquire", err)
 	if failed.Unclear && !errors.Is(err, errAbandoned) {
 		a.nonce = nonce // the next try may find that this one won; an abandoned call undoes itself when it returns
-	}
-	if ctx.Err() == nil {
-		c.emit(Event{Kind: Failed, Name: l.name, Key: l.key, Waited: time.Since(a.start), Err: failed})
 	}
 	return nil, failed
 }

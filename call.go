@@ -28,7 +28,7 @@ type hungCalls struct{ n atomic.Int64 }
 func call[T any](ctx context.Context, c *Client, budget time.Duration,
 	f func(context.Context) (T, error), late func(T, error),
 ) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, budget)
+	ctx, cancel := driver.WithBudget(ctx, budget)
 	defer cancel()
 	if c.traits.Prompt {
 		return f(ctx) // two switches of goroutines, with whatever threads they wake, cost more than a local store

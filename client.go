@@ -31,6 +31,8 @@ type ClientOptions struct {
 	Logger *slog.Logger
 	// Observer receives every event. nil is none.
 	Observer Observer
+	// Recorder counts what happens, for reviews. It serves one client. nil is none: then no review knows of these locks.
+	Recorder Recorder
 	// CallTimeout bounds every call of the store; a hung store costs this much and no more. Renewals are bounded further,
 	// by a quarter of the TTL, so that there is time for another try. Default 5 s.
 	CallTimeout time.Duration
@@ -48,6 +50,7 @@ type Client struct {
 	holder   driver.Holder
 	log      *slog.Logger
 	observer Observer
+	recorder Recorder
 	timeout  time.Duration
 	clock    clock
 	keeper   *keeper
@@ -75,7 +78,7 @@ func NewClient(drv driver.Driver, opts *ClientOptions) (*Client, error) {
 		host = "unknown host"
 	}
 	c := &Client{
-		drv: drv, traits: drv.Traits(), log: opts.Logger, observer: opts.Observer,
+		drv: drv, traits: drv.Traits(), log: opts.Logger, observer: opts.Observer, recorder: opts.Recorder,
 		holder:  driver.Holder{Host: host, PID: os.Getpid(), Label: opts.Label},
 		timeout: opts.CallTimeout, clock: realClock(),
 		closing: make(chan struct{}), drained: make(chan struct{}),
@@ -89,6 +92,10 @@ func NewClient(drv driver.Driver, opts *ClientOptions) (*Client, error) {
 	}
 	if c.holder.Label == "" {
 		c.holder.Label = filepath.Base(os.Args[0])
+	}
+	if c.recorder != nil {
+		ledger, _ := driver.As[driver.Ledger](drv)
+		c.recorder.Start(ledger, host)
 	}
 	c.keeper = newKeeper(c)
 	c.undoer = newUndoer(c)
@@ -159,5 +166,18 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	}
 	c.undoer.stop(ctx)
 	c.keeper.stop()
+	if c.recorder != nil {
+		err = errors.Join(err, c.stopRecorder(ctx))
+	}
 	return errors.Join(err, c.drv.Close())
+}
+
+// stopRecorder gives the recorder as much time as a call, also if ctx has ended.
+func (c *Client) stopRecorder(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
+	defer cancel()
+	if err := c.recorder.Stop(ctx); err != nil {
+		return fmt.Errorf("holdlock: the usage of locks since the last time could not be recorded: %w", err)
+	}
+	return nil
 }

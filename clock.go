@@ -34,6 +34,10 @@ func (i instant) drift(start instant) time.Duration {
 	return (i.boot - start.boot) - i.mono.Sub(start.mono)
 }
 
+// Margin returns how much earlier than the store a holder lets go of a lease with this TTL: a tenth of it, and at least 10 ms.
+// What is left of the TTL is what its work can count on without a renewal.
+func Margin(ttl time.Duration) time.Duration { return margin(ttl) }
+
 // margin is how much earlier than the store the holder lets go: room for clocks that run at different rates, and for the
 // work to stop.
 func margin(ttl time.Duration) time.Duration {

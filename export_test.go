@@ -5,5 +5,3 @@ import "time"
 // SetBootClock replaces the clock that counts suspend. Call it before the first lease.
 func SetBootClock(c *Client, now func() time.Duration) { c.clock.boot = now }
 
-// Margin is the margin of trust.
-func Margin(ttl time.Duration) time.Duration { return margin(ttl) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -27,6 +28,8 @@ type Lease struct {
 	renewal   renewal
 	works     map[*work]struct{}
 
+	tokenRead atomic.Bool // reviews ask whether a fence that is declared is ever used
+
 	alarm alarm // the keeper's, guarded by the keeper's mutex
 }
 
@@ -34,14 +37,14 @@ type Lease struct {
 type work struct{ cancel context.CancelCauseFunc }
 
 // granted makes the lease of a grant and puts it under the keeper's eye. The caller has counted it with begin.
-func (l *Lock) granted(nonce string, sent instant, trust time.Duration, g driver.Grant, start time.Time) *Lease {
+func (l *Lock) granted(nonce string, sent instant, trust time.Duration, g driver.Grant, start time.Time, contended bool) *Lease {
 	lease := &Lease{
 		lock: l, ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce}, token: g.Token,
 		began: sent, trust: trust, confirmed: sent, done: make(chan struct{}),
 		renewal: renewal{due: sent.mono.Add(l.opts.TTL / 3)},
 	}
 	watched := l.c.keeper.add(lease)
-	e := Event{Kind: Granted, Name: l.name, Key: l.key, Token: g.Token, Waited: time.Since(start), TTL: l.opts.TTL}
+	e := Event{Kind: Granted, Name: l.name, Key: l.key, Token: g.Token, Waited: time.Since(start), Contended: contended, TTL: l.opts.TTL}
 	l.c.emit(e)
 	if g.Previous == driver.Lapsed || g.Previous == driver.Broken {
 		e.Kind, e.Ending, e.Prior = Lapsed, g.Previous, g.Prior
@@ -62,7 +65,10 @@ func (l *Lease) Key() string { return l.lock.key }
 // Token returns the fencing token: larger than that of every earlier lease of this key, as far as Traits.Fencing
 // promises, and the same as long as the lease lasts. Send it with every effect to a resource that can compare it. As
 // text it is a decimal number.
-func (l *Lease) Token() Token { return l.token }
+func (l *Lease) Token() Token {
+	l.tokenRead.Store(true)
+	return l.token
+}
 
 // Ref returns what proves ownership of the lease. It is a secret: whoever has it can end the lease. It is for handing to
 // another process of yours that gives the lease back when this one has died, and for nothing else.
@@ -189,7 +195,7 @@ func (l *Lease) giveBack(ctx context.Context) (Event, error) {
 		return struct{}{}, c.drv.Release(ctx, &driver.ReleaseRequest{Ref: l.ref, KeepFor: max(0, time.Until(keepUntil))})
 	}, discard)
 	now := c.clock.now()
-	e := Event{Name: name, Key: key, Token: l.token, TTL: l.lock.opts.TTL, Held: now.sub(l.began)}
+	e := Event{Name: name, Key: key, Token: l.token, TTL: l.lock.opts.TTL, Held: now.sub(l.began), TokenRead: l.tokenRead.Load()}
 	switch {
 	case err == nil:
 		e.Kind = Released
@@ -233,7 +239,7 @@ func (l *Lease) finish(err error) bool {
 	if errors.As(err, &lost) {
 		c.emit(Event{
 			Kind: Lost, Name: l.lock.name, Key: l.lock.key, Token: l.token, Reason: lost.Reason, Err: lost,
-			TTL: l.lock.opts.TTL, Held: c.clock.now().sub(l.began),
+			TTL: l.lock.opts.TTL, Held: c.clock.now().sub(l.began), TokenRead: l.tokenRead.Load(),
 		})
 	}
 	return true

@@ -77,6 +77,9 @@ func (c *Client) NewLock(name string, opts *LockOptions) (*Lock, error) {
 	if err := o.check(&c.traits); err != nil {
 		return nil, err
 	}
+	if c.recorder != nil {
+		c.recorder.Declare(name, o)
+	}
 	return &Lock{c: c, name: name, opts: o}, nil
 }
 
@@ -93,6 +96,9 @@ func (l *Lock) Name() string { return l.name }
 
 // Key returns the key, or "" for a lock without one.
 func (l *Lock) Key() string { return l.key }
+
+// MinHold returns the MinHold that the lock was declared with, for packages that depend on one.
+func (l *Lock) MinHold() time.Duration { return l.opts.MinHold }
 
 // Do runs fn while holding the lock: one attempt to get it, or LockOptions.Wait. fn runs on the caller's goroutine; its
 // context ends when ctx ends, and, with a *LostError as its cause, when the lease is lost, which is before the key can

@@ -15,18 +15,33 @@ type Observer interface {
 	Observe(e Event)
 }
 
+// A Recorder counts what happens to locks for reviews; review/ledger has one. Besides the events it is told what locks are
+// declared as. Its methods are called as those of an Observer are.
+type Recorder interface {
+	Observer
+	// Start is called once, before anything else. l is where counts are kept, and nil if the store cannot.
+	Start(l driver.Ledger, host string)
+	// Declare is called by NewLock, with all defaults filled in.
+	Declare(name string, opts LockOptions)
+	// Stop is called by Shutdown before the store is closed. No event comes after it. It sends what is left, until ctx ends.
+	Stop(ctx context.Context) error
+}
+
 // Event is one thing that happened. Fields that do not apply to its Kind are zero.
 type Event struct {
 	Kind      EventKind
 	Name, Key string // Key is unbounded: use Name alone as a metric's label
 	Token     Token
 	Waited    time.Duration  // Granted, Skipped, Failed: from the call to the answer
+	Contended bool           // Granted, Skipped, Failed: it met somebody else's term on the way
+	GaveUp    bool           // Skipped: it had waited
 	Held      time.Duration  // Released, Lost: from the grant
 	TTL       time.Duration  // Granted, Released, Lost: compare with Held where renewal is off
 	Reason    LossReason     // Lost
 	Prior     *driver.Term   // Lapsed: the term that ended before this one, nil if the store no longer knows
 	Ending    driver.Ending  // Lapsed: Lapsed or Broken
 	Holder    *driver.Holder // Skipped: who has it; nil while it is cooling
+	TokenRead bool           // Released, Lost: somebody has asked for the token of the lease
 	Err       error          // Skipped, Failed, RenewFailed, Unreleased: what came back
 }
 
@@ -63,6 +78,9 @@ const (
 func (c *Client) emit(e Event) {
 	if c.observer != nil {
 		c.observer.Observe(e)
+	}
+	if c.recorder != nil {
+		c.recorder.Observe(e)
 	}
 	level := slog.LevelDebug
 	switch e.Kind {

@@ -24,6 +24,7 @@
 //     TTL is re-armed in the same step, because the caller counts its trust from the sending of the last try.
 //   - R8 Nothing is left after a term has ended but token counters, and these no longer than CounterTTL after last use.
 //   - R9 A call returns soon after ctx ends. One that is made with an ended ctx changes nothing and wraps ctx's error.
+//   - R12 A Ledger changes each record in one atomic step.
 //   - R10 "taken", "gone" and "the store failed" are three different answers. A store that cannot answer must never
 //     answer *HeldError.
 package driver

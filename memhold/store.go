@@ -15,6 +15,7 @@ type Store struct {
 	slots    map[string]*slot      // by key
 	watchers map[string][]*watcher // by key, in the order in which they came; see watch.go
 	visits   []visit               // one for each slot, by time; see forget.go
+	records  map[recordID]record   // see ledger.go
 }
 
 // NewStore returns an empty store.

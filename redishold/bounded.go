@@ -7,17 +7,13 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// maxHung bounds the calls that go on after their contexts have ended.
-const maxHung = 64
-
 // bounded makes f return when ctx ends. A go-redis client by default looks at contexts only between attempts, and at its
 // own ReadTimeout in between, so a server that hangs would cost seconds. The call that is left behind ends by that timeout;
 // what it may still do at the server is the caller's to undo.
 func bounded[T any](ctx context.Context, d *Driver, f func(context.Context) (T, error)) (T, error) {
 	var zero T
 	if d.hung.Load() >= maxHung {
-		return zero, fmt.Errorf("%d calls of this store are without an answer; no more are made until one returns: %w",
-			maxHung, driver.ErrNotApplied)
+		return zero, errHung
 	}
 	type answer struct {
 		v   T

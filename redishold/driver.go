@@ -30,6 +30,8 @@ type Driver struct {
 	plain   bool
 	acks    int // replicas that have to confirm
 	scripts *scripts
+	shared  *sharer // of calls of scripts; nil on a Cluster
+	holder  holderText
 	traits  driver.Traits
 	log     *slog.Logger
 	hub     *hub
@@ -94,6 +96,10 @@ func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
 	d.traits = driver.Traits{
 		Name: "redis", Location: location, Scope: driver.Cluster, Fencing: fencing, Forgets: forgets,
 		Clock: driver.WallClock, MinTTL: 100 * time.Millisecond, TTLStep: 3 * time.Millisecond,
+		Prompt: true, // see sharer and bounded
+	}
+	if d.cluster == nil {
+		d.shared = newSharer(client, d.closing)
 	}
 	d.hub = newHub(d)
 	return d, nil
@@ -142,7 +148,7 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 	if err := d.usable(ctx, verb, key); err != nil {
 		return driver.Grant{}, err
 	}
-	holder, err := toJSON(req.Holder)
+	holder, err := d.holder.json(req.Holder)
 	if err != nil {
 		return driver.Grant{}, failure(verb, key, err)
 	}

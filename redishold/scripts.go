@@ -32,25 +32,29 @@ var (
 	luaWatch string
 	//go:embed lua/leave.lua
 	luaLeave string
+	//go:embed lua/ledger.lua
+	luaLedger string
 )
 
 type script struct{ source, sha string }
 
-type scripts struct{ acquire, renew, release, breakTerm, look, watch, leave *script }
+type scripts struct{ acquire, renew, release, breakTerm, look, watch, leave, ledger *script }
 
 func newScripts(plain bool) *scripts {
 	head := luaCommon + luaSlots
 	if plain {
 		head = luaCommon + luaPlain
 	}
-	s := func(body string) *script {
-		sum := sha1.Sum([]byte(head + body))
-		return &script{source: head + body, sha: hex.EncodeToString(sum[:])}
-	}
+	s := func(body string) *script { return newScript(head + body) }
 	return &scripts{
 		acquire: s(luaAcquire), renew: s(luaRenew), release: s(luaRelease), breakTerm: s(luaBreak), look: s(luaLook),
-		watch: s(luaWatch), leave: s(luaLeave),
+		watch: s(luaWatch), leave: s(luaLeave), ledger: s(luaLedger),
 	}
+}
+
+func newScript(source string) *script {
+	sum := sha1.Sum([]byte(source))
+	return &script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
 // evalsha and eval are the two ways to call a script. Servers forget scripts whenever they like.
@@ -82,13 +86,12 @@ func (single) NoRetry() bool { return true }
 
 // call calls a script once and returns its reply.
 func (d *Driver) call(ctx context.Context, s *script, keys []string, args ...any) (any, error) {
+	r := &member{script: s, keys: keys, args: args}
+	if d.shared != nil {
+		return d.shared.do(ctx, r)
+	}
 	return bounded(ctx, d, func(ctx context.Context) (any, error) {
-		cmd := s.evalsha(ctx, keys, args)
-		err := d.client.Process(ctx, single{cmd})
-		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			cmd = s.eval(ctx, keys, args)
-			err = d.client.Process(ctx, single{cmd})
-		}
-		return cmd.Val(), err
+		cmd := sendOne(ctx, d.client, r)
+		return cmd.Val(), cmd.Err()
 	})
 }

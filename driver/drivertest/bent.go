@@ -19,6 +19,9 @@ type bent struct {
 	list      func(ctx context.Context, prefix, after string, limit int) ([]driver.Term, error)
 	inspect   func(context.Context, string) (driver.Term, bool, error)
 	close     func() error
+
+	updateRecords func(ctx context.Context, day driver.Day, locks []string, merge func(string, []byte) []byte) error
+	readRecords   func(ctx context.Context, first, last driver.Day, f func(driver.Day, string, []byte) error) error
 }
 
 func bend(how func(b *bent)) func(driver.Driver) driver.Driver {
@@ -93,6 +96,20 @@ func (b *bent) Inspect(ctx context.Context, key string) (driver.Term, bool, erro
 		return b.inspect(ctx, key)
 	}
 	return b.lister().Inspect(ctx, key)
+}
+
+func (b *bent) UpdateRecords(ctx context.Context, day driver.Day, locks []string, merge func(string, []byte) []byte) error {
+	if b.updateRecords != nil {
+		return b.updateRecords(ctx, day, locks, merge)
+	}
+	return b.Driver.(driver.Ledger).UpdateRecords(ctx, day, locks, merge)
+}
+
+func (b *bent) ReadRecords(ctx context.Context, first, last driver.Day, f func(driver.Day, string, []byte) error) error {
+	if b.readRecords != nil {
+		return b.readRecords(ctx, first, last, f)
+	}
+	return b.Driver.(driver.Ledger).ReadRecords(ctx, first, last, f)
 }
 
 func (b *bent) Close() error {

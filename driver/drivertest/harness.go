@@ -49,7 +49,7 @@ func allCases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{
 		exclusionCases, stayTakenCases, tokenCases, renewCases, releaseCases, breakCases, retryCases, waitCases,
-		residueCases, boundedCases, heldCases, endingCases, listCases, keyCases, historyCases,
+		residueCases, boundedCases, heldCases, endingCases, listCases, keyCases, historyCases, ledgerCases,
 	} {
 		all = append(all, some...)
 	}

@@ -26,6 +26,7 @@ import (
 // Exit codes, as docs/cli.md lists them. They follow sysexits.h where that has a word for it.
 const (
 	exitOK          = 0
+	exitFindings    = 1  // review, doctor, audit: there is something that --fail-on asks to fail for
 	exitUsage       = 64 // EX_USAGE: bad flag, name or URL; nothing was done
 	exitUnavailable = 69 // EX_UNAVAILABLE: the store cannot be reached, read or trusted; nothing was run
 	exitLost        = 70 // EX_SOFTWARE: the lock was lost; the command was stopped before it could pass on
@@ -40,6 +41,8 @@ type command struct {
 	Ls      lsCmd      `cmd:"" help:"List the locks that are held."`
 	Inspect inspectCmd `cmd:"" help:"Show who holds a lock."`
 	Break   breakCmd   `cmd:"" help:"End somebody's term of a lock. Shows it first; --token does it."`
+	Review  reviewCmd  `cmd:"" help:"Which locks are about to hurt, and which are still needed?"`
+	Doctor  doctorCmd  `cmd:"" help:"Is the store set up so that it keeps locks?"`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
@@ -154,7 +157,7 @@ func classify(err error) (code int, kind string) {
 	switch {
 	case errors.As(err, &e):
 		return e.code, e.kind
-	case errors.Is(err, holdlock.ErrInvalid):
+	case errors.Is(err, holdlock.ErrInvalid), errors.Is(err, holdlock.ErrRefused):
 		return exitUsage, "usage"
 	case errors.Is(err, holdlock.ErrHeld):
 		return exitHeld, "held"
@@ -187,7 +190,7 @@ func (g *globals) open(label string, observer holdlock.Observer) (*holdlock.Clie
 	if err != nil {
 		return nil, err
 	}
-	return holdlock.NewClient(drv, &holdlock.ClientOptions{Label: label, Observer: observer, CallTimeout: g.Timeout})
+	return holdlock.NewClient(drv, &holdlock.ClientOptions{Label: label, Observer: observer, Recorder: recorder(), CallTimeout: g.Timeout})
 }
 
 func (g *globals) openDriver() (driver.Driver, error) {

@@ -27,6 +27,9 @@ type runCmd struct {
 	MinHold         time.Duration  `help:"Keep the lock at least so long, however short the command." default:"0s"`
 	Grace           *time.Duration `help:"Time between TERM and KILL. Default: a quarter of --ttl, at most 5s." placeholder:"DURATION"`
 	Purpose         string         `help:"What the lock protects, for people." placeholder:"TEXT"`
+	DoubleRun       string         `help:"What a double run costs: harmless, costly or harmful. Reviews ask for it; harmful is refused where the store cannot protect it." enum:"undeclared,harmless,costly,harmful" default:"undeclared" placeholder:"WORD"`
+	Guard           string         `help:"How the resource protects itself: fenced (it compares HOLDLOCK_TOKEN) or idempotency-key." enum:"none,fenced,idempotency-key" default:"none" placeholder:"WORD"`
+	AcceptRisk      string         `help:"Why a harmful lock is used where the store cannot protect it. Reviews show it." placeholder:"TEXT"`
 	HeldExitCode    int            `help:"Exit code when someone else holds the lock." default:"75" placeholder:"N"`
 	Quiet           bool           `short:"q" help:"Say nothing when someone else holds the lock."`
 	LeaveBackground bool           `help:"Leave alone what the command has started and left running."`
@@ -69,6 +72,11 @@ func (r *runCmd) grace() time.Duration {
 	return min(5*time.Second, r.TTL/4)
 }
 
+var (
+	doubleRuns = map[string]holdlock.DoubleRun{"harmless": holdlock.Harmless, "costly": holdlock.Costly, "harmful": holdlock.Harmful}
+	guards     = map[string]holdlock.Guard{"fenced": holdlock.Fenced, "idempotency-key": holdlock.IdempotencyKey}
+)
+
 // declare makes the lock that the flags describe.
 func (r *runCmd) declare(c *holdlock.Client) (*holdlock.Lock, error) {
 	name, key, err := holdlock.ParseName(r.Lock)
@@ -77,6 +85,7 @@ func (r *runCmd) declare(c *holdlock.Client) (*holdlock.Lock, error) {
 	}
 	l, err := c.NewLock(name, &holdlock.LockOptions{
 		TTL: r.TTL, MaxHold: time.Duration(r.MaxHold), MinHold: r.MinHold, Wait: time.Duration(r.Wait), Purpose: r.Purpose,
+		DoubleRun: doubleRuns[r.DoubleRun], Guard: guards[r.Guard], AcceptRisk: r.AcceptRisk,
 	})
 	if err != nil || key == "" {
 		return l, err

@@ -21,9 +21,9 @@ type Guard struct {
 	proc *os.Process // the guard
 	own  *tree       // what will be below this process: the guard's orphans, should it die
 
-	started  chan struct{} // closed when the command runs, or never will
-	done     chan struct{} // closed after result has been written
-	wake     chan struct{} // tells supervise that deadline or killBy has changed
+	started chan struct{} // closed when the command runs, or never will
+	done    chan struct{} // closed after result has been written
+	wake    chan struct{} // tells supervise that deadline or killBy has changed
 
 	mu       sync.Mutex    // guards what follows
 	requests *os.File      // the pipe to the guard; nil when it has ended

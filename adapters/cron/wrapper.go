@@ -1,0 +1,62 @@
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/holdlock/holdlock"
+)
+
+// ErrMinHold says that a lock cannot keep one tick from running twice.
+var ErrMinHold = errors.New("the lock has no MinHold, so a tick can run again on a replica whose clock is behind; " +
+	"declare one that is longer than clocks differ and shorter than the time between ticks")
+
+// Options are for Job and Wrapper; nil means all defaults.
+type Options struct {
+	// Context is the parent of the work's context. Default: context.Background().
+	Context context.Context
+	// Error is called with why a tick was not run here, or with what the work has returned: errors.Is(err, holdlock.ErrHeld) is a
+	// tick that another replica runs. nil drops it; cron itself has nowhere to put errors.
+	Error func(error)
+}
+
+func (o *Options) context() context.Context {
+	if o == nil || o.Context == nil {
+		return context.Background()
+	}
+	return o.Context
+}
+
+func (o *Options) tell(err error) {
+	if err != nil && o != nil && o.Error != nil {
+		o.Error(err)
+	}
+}
+
+// Job returns a job that runs work under the lock, as Lock.Do does: one attempt per tick, or for as long as the lock is declared
+// to wait. The error is ErrMinHold if the lock has no MinHold.
+func Job(lock *holdlock.Lock, work func(ctx context.Context, lease *holdlock.Lease) error, opts *Options) (cron.Job, error) {
+	if lock.MinHold() == 0 {
+		return nil, fmt.Errorf("cronlock: lock %s: %w", lock.Name(), ErrMinHold)
+	}
+	return cron.FuncJob(func() { opts.tell(lock.Do(opts.context(), work)) }), nil
+}
+
+// Wrapper returns a wrapper for cron.NewChain or cron.WithChain. All jobs that it wraps are one lock: use it for one job, or for
+// those that must not run together. Put it inside cron.Recover. A job cannot be told that its lease is lost; see Job.
+func Wrapper(lock *holdlock.Lock, opts *Options) (cron.JobWrapper, error) {
+	if lock.MinHold() == 0 {
+		return nil, fmt.Errorf("cronlock: lock %s: %w", lock.Name(), ErrMinHold)
+	}
+	return func(j cron.Job) cron.Job {
+		return cron.FuncJob(func() {
+			opts.tell(lock.Do(opts.context(), func(context.Context, *holdlock.Lease) error {
+				j.Run()
+				return nil
+			}))
+		})
+	}, nil
+}

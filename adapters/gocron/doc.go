@@ -1,0 +1,18 @@
+// Package gocronlock makes jobs of github.com/go-co-op/gocron run on one of several replicas.
+//
+// gocron cannot stop a job whose lease is lost: its jobs are not told of the lock. So a run that outlives its lease, because
+// the process was paused or the store could not be reached, goes on beside the next one. Where that does damage, let the job
+// take the lock itself (holdlock.Lock.Do) and use the context that it gets; give such jobs no Locker.
+//
+//	locker, err := gocronlock.New(locks, nil)
+//	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+//	s.NewJob(gocron.CronJob("0 3 * * *", false), gocron.NewTask(report), gocron.WithName("report"))
+//
+// Every replica tries to run every tick. The first one gets the lock; the others skip. As clocks differ, another replica may
+// try when the first one's job is already over; so the lock stays taken for MinHold, which has to be longer than the clocks
+// can differ and shorter than the time between two ticks. Schedule by cron expressions, or by durations with a common start
+// time: replicas that count from when they were started have no ticks in common.
+//
+// The lock's key is the name of the job, so name each (gocron.WithName): by default gocron names a job after its function,
+// and two jobs of one function would exclude each other.
+package gocronlock

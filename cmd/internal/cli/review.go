@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/review"
+	"github.com/holdlock/holdlock/review/ledger"
+)
+
+type reviewCmd struct {
+	Lock   string `arg:"" optional:"" help:"Show the review sheet of one lock. Without it: findings on all."`
+	Since  days   `help:"How far to look back: 30d, 12h." default:"30d" placeholder:"SPAN"`
+	FailOn string `help:"Exit 1 if there is a finding of this severity or a worse one: note, warning, error." enum:"note,warning,error,never" default:"never" placeholder:"SEVERITY"`
+}
+
+// Run reads the ledger and judges.
+func (r *reviewCmd) Run(g *globals) error {
+	if name, key, _ := strings.Cut(r.Lock, "/"); key != "" {
+		return usage(fmt.Sprintf("reviews are about locks, not keys: holdlock review %s", name))
+	}
+	drv, err := g.openDriver()
+	if err != nil {
+		return err
+	}
+	defer drv.Close()
+	book, ok := driver.As[driver.Ledger](drv)
+	if !ok {
+		return fmt.Errorf("%s keeps no record of what locks do, so there is nothing to review", drv.Traits().Location)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 12*g.Timeout) // a month is many days
+	defer cancel()
+	now := time.Now()
+	period := review.Period{From: now.Add(-time.Duration(r.Since)), To: now}
+	locks, problems, err := ledger.Load(ctx, book, driver.DayOf(period.From), driver.DayOf(now)+1)
+	if err != nil {
+		return fmt.Errorf("cannot read what the locks have done: %w", err)
+	}
+	for _, p := range problems {
+		g.say("skipped", "left out of the review: "+p.Error(), nil)
+	}
+	if r.Lock != "" {
+		var found bool
+		if locks, found = only(locks, r.Lock); !found {
+			return &exitError{code: exitUsage, kind: "usage", err: fmt.Errorf("nothing is known of lock %q in %s; names: holdlock review",
+				r.Lock, drv.Traits().Location)}
+		}
+	}
+	findings := review.JudgeAll(locks, period)
+	if err := r.print(g, locks, findings, period, drv.Traits()); err != nil {
+		return err
+	}
+	for _, f := range findings {
+		if r.FailOn != "never" && atLeast(f.Severity, r.FailOn) {
+			return &exitError{code: exitFindings, kind: "findings", silent: true, err: errors.New("there are findings")}
+		}
+	}
+	return nil
+}
+
+func atLeast(s review.Severity, word string) bool {
+	var least review.Severity
+	return least.UnmarshalText([]byte(word)) == nil && s >= least
+}
+
+func only(locks []*ledger.Lock, name string) ([]*ledger.Lock, bool) {
+	for _, l := range locks {
+		if l.Name == name {
+			return []*ledger.Lock{l}, true
+		}
+	}
+	return nil, false
+}
+
+func (r *reviewCmd) print(g *globals, locks []*ledger.Lock, findings []review.Finding, p review.Period, t driver.Traits) error {
+	if g.JSON {
+		return r.printJSON(g.stdout, locks, findings, p, t)
+	}
+	if r.Lock != "" {
+		fmt.Fprintf(g.stdout, "lock %s, %s to %s, in %s\n\n", readable(r.Lock), p.From.Format(time.DateOnly), p.To.Format(time.DateOnly), readable(t.Location))
+		printSheet(g.stdout, locks[0], p, t)
+	}
+	for _, f := range findings {
+		fmt.Fprintf(g.stdout, "%s: %s: %s\n    %s\n    → %s\n", f.Severity, readable(f.Lock), f.Kind, readable(f.Evidence), readable(f.Advice))
+	}
+	switch {
+	case len(locks) == 0:
+		fmt.Fprintf(g.stderr, "holdlock: no lock has been used in %s since %s\n", readable(t.Location), p.From.Format(time.DateOnly))
+	case len(findings) == 0:
+		fmt.Fprintf(g.stderr, "holdlock: %d locks reviewed, nothing to say\n", len(locks))
+	}
+	return nil
+}
+
+func printSheet(w io.Writer, l *ledger.Lock, p review.Period, t driver.Traits) {
+	for _, a := range review.Sheet(l, p, t) {
+		fmt.Fprintf(w, "%s\n  %s: %s\n", a.Question, strings.ToUpper(a.Verdict[:1])+a.Verdict[1:], readable(a.Why))
+	}
+	fmt.Fprintln(w)
+}
+
+// reviewLine is one line of --json: a finding, or the sheet of the lock that was asked for.
+type reviewLine struct {
+	*review.Finding
+	Sheet []review.Answer `json:"sheet,omitempty"`
+	Of    string          `json:"of,omitempty"`
+}
+
+func (r *reviewCmd) printJSON(w io.Writer, locks []*ledger.Lock, findings []review.Finding, p review.Period, t driver.Traits) error {
+	enc := json.NewEncoder(w)
+	if r.Lock != "" {
+		if err := enc.Encode(reviewLine{Sheet: review.Sheet(locks[0], p, t), Of: r.Lock}); err != nil {
+			return err
+		}
+	}
+	for i := range findings {
+		if err := enc.Encode(reviewLine{Finding: &findings[i]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// days is a duration that may be written in days.
+type days time.Duration
+
+// UnmarshalText reads 30d, 12h, 1h30m.
+func (d *days) UnmarshalText(b []byte) error {
+	text := string(b)
+	var n time.Duration
+	var err error
+	if whole, ok := strings.CutSuffix(text, "d"); ok {
+		var count uint64
+		count, err = strconv.ParseUint(whole, 10, 16)
+		n = time.Duration(count) * 24 * time.Hour
+	} else {
+		n, err = time.ParseDuration(text)
+	}
+	if err != nil || n <= 0 || n > driver.RecordTTL {
+		return fmt.Errorf("%q is not allowed: a span such as 30d or 12h, up to %dd", text, driver.RecordTTL/(24*time.Hour))
+	}
+	*d = days(n)
+	return nil
+}
+
+// recorder counts what the locks of this process do.
+func recorder() holdlock.Recorder { return ledger.New(nil) }

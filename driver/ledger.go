@@ -1,0 +1,35 @@
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+// A Ledger keeps what was counted about locks, one record per lock and day, for reviews. The records are the business of
+// package review/ledger; to a store they are bytes, of at most MaxRecord. No lock depends on them.
+type Ledger interface {
+	// UpdateRecords replaces the records of some locks on one day. For each, merge gets what the store has, nil if nothing,
+	// and returns what it is to have. Each record changes in one atomic step, so that two programs that add to one do not undo
+	// each other; for that merge may be called several times for a lock, and not in order. After an error some of the records
+	// may have changed. A record is kept at least RecordTTL after its last change.
+	UpdateRecords(ctx context.Context, day Day, locks []string, merge func(lock string, old []byte) []byte) error
+
+	// ReadRecords calls f for the records of the days from first to last, in no order, until f fails. It returns what f returned.
+	ReadRecords(ctx context.Context, first, last Day, f func(day Day, lock string, record []byte) error) error
+}
+
+const (
+	// MaxRecord is the largest record in bytes.
+	MaxRecord = 16 << 10
+	// RecordTTL is how long a record is kept at least. A store collects older ones by itself.
+	RecordTTL = 100 * 24 * time.Hour
+)
+
+// Day is a day in UTC, counted from 1970-01-01. Day 0 is not a day: its records say what locks are declared as.
+type Day int32
+
+// DayOf returns the day of a time.
+func DayOf(t time.Time) Day { return Day(t.Unix() / 86400) }
+
+// Start returns the first moment of the day, in UTC.
+func (d Day) Start() time.Time { return time.Unix(int64(d)*86400, 0).UTC() }

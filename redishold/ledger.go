@@ -1,0 +1,121 @@
+package redishold
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// The records of one day are a hash, N:{usage:DAY}, with a field for each lock. A lock's slot is N:{:…}, so the two never meet.
+func (d *Driver) usageKey(day driver.Day) string {
+	return d.ns + ":{usage:" + strconv.Itoa(int(day)) + "}"
+}
+
+const (
+	usageBatch = 200 // records in one request
+	usageTries = 20  // as often as others may get in between, each time with fewer records left
+)
+
+// UpdateRecords implements driver.Ledger. A record is written if it is still the one that the new one was made from.
+func (d *Driver) UpdateRecords(ctx context.Context, day driver.Day, locks []string, merge func(lock string, old []byte) []byte) error {
+	const verb = "update the usage of"
+	if err := d.usable(ctx, verb, "locks"); err != nil {
+		return err
+	}
+	for len(locks) > 0 {
+		n := min(len(locks), usageBatch)
+		if err := d.updateRecords(ctx, d.usageKey(day), locks[:n], merge); err != nil {
+			return failure(verb, strings.Join(locks[:min(n, 3)], " "), err)
+		}
+		locks = locks[n:]
+	}
+	return nil
+}
+
+func (d *Driver) updateRecords(ctx context.Context, key string, locks []string, merge func(lock string, old []byte) []byte) error {
+	for range usageTries {
+		old, err := bounded(ctx, d, func(ctx context.Context) ([]any, error) { return d.client.HMGet(ctx, key, locks...).Result() })
+		if err != nil {
+			return err
+		}
+		args := []any{int64(driver.RecordTTL / time.Second)}
+		for i, lock := range locks {
+			was, _ := old[i].(string)
+			var record []byte
+			if old[i] != nil {
+				record = []byte(was)
+			}
+			args = append(args, lock, was, merge(lock, record))
+		}
+		reply, err := d.call(ctx, d.scripts.ledger, []string{key}, args...)
+		if err != nil {
+			return err
+		}
+		late, ok := reply.([]any)
+		if !ok {
+			return fmt.Errorf("the script answered %v", reply)
+		}
+		if len(late) == 0 {
+			return nil
+		}
+		var again []string
+		for _, i := range late {
+			n, ok := i.(int64)
+			if !ok || n < 0 || n >= int64(len(locks)) {
+				return fmt.Errorf("the script answered %v", reply)
+			}
+			again = append(again, locks[n])
+		}
+		locks = again
+	}
+	return fmt.Errorf("others changed it %d times in between", usageTries)
+}
+
+// ReadRecords implements driver.Ledger.
+func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func(day driver.Day, lock string, record []byte) error) error {
+	const verb = "read the usage of"
+	if err := d.usable(ctx, verb, "locks"); err != nil {
+		return err
+	}
+	// No record is older than this, nor younger but by a clock that is wrong, and nobody wants to ask for a million days.
+	today := driver.DayOf(time.Now())
+	if first > 0 {
+		first = max(first, today-driver.Day(2*driver.RecordTTL/(24*time.Hour)))
+	}
+	for day := first; day <= last && day <= max(first, today+oddDays); day++ {
+		seen := map[string]bool{} // a scan may show a field twice
+		for cursor := uint64(0); ; {
+			type page struct {
+				fields []string
+				next   uint64
+			}
+			p, err := bounded(ctx, d, func(ctx context.Context) (p page, err error) {
+				p.fields, p.next, err = d.client.HScan(ctx, d.usageKey(day), cursor, "", scanCount).Result()
+				return p, err
+			})
+			if err != nil {
+				return failure(verb, "day "+day.Start().Format(time.DateOnly), err)
+			}
+			for i := 0; i+1 < len(p.fields); i += 2 {
+				if seen[p.fields[i]] {
+					continue
+				}
+				seen[p.fields[i]] = true
+				if err := f(day, p.fields[i], []byte(p.fields[i+1])); err != nil {
+					return err
+				}
+			}
+			if cursor = p.next; cursor == 0 {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// oddDays is how far the clock of a program may be ahead of ours for its records to be found.
+const oddDays = 3

@@ -1,0 +1,105 @@
+package review
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/review/ledger"
+)
+
+// Severity is how much a finding matters.
+type Severity uint8
+
+// The severities.
+const (
+	Note    Severity = iota // worth knowing
+	Warning                 // will hurt some day
+	Error                   // has hurt, or does now
+)
+
+// String returns the severity in lower case.
+func (s Severity) String() string { return [...]string{"note", "warning", "error"}[s] }
+
+// MarshalText makes the severity a word in JSON.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText writes.
+func (s *Severity) UnmarshalText(b []byte) error {
+	for _, v := range []Severity{Note, Warning, Error} {
+		if v.String() == string(b) {
+			*s = v
+			return nil
+		}
+	}
+	return fmt.Errorf("severity %.20q: note, warning or error", b)
+}
+
+// Finding is one thing that a review has to say about a lock.
+type Finding struct {
+	Lock     string   `json:"lock"`
+	Kind     string   `json:"kind"` // as in docs/review.md
+	Severity Severity `json:"severity"`
+	Evidence string   `json:"evidence"` // what was seen, in a sentence with its numbers
+	Advice   string   `json:"advice"`   // what to change
+}
+
+// Period is what is looked at.
+type Period struct{ From, To time.Time }
+
+// Days returns the length in days, of 24 hours.
+func (p Period) Days() float64 { return p.To.Sub(p.From).Hours() / 24 }
+
+// subject is a lock in a period, as the rules see it.
+type subject struct {
+	*ledger.Usage
+	period   Period // not before the lock was known
+	declared *ledger.Declaration
+	all      []ledger.Declaration
+}
+
+// subjectOf looks at a lock in a period.
+func subjectOf(l *ledger.Lock, p Period) *subject {
+	s := &subject{Usage: &ledger.Usage{}, period: p, all: l.Declared}
+	if len(l.Declared) > 0 {
+		s.declared = &l.Declared[0]
+	}
+	known := driver.DayOf(p.To)
+	for i := range l.Declared {
+		known = min(known, l.Declared[i].First)
+	}
+	for day, u := range l.Days {
+		if day >= driver.DayOf(p.From) && day <= driver.DayOf(p.To) {
+			s.Merge(u)
+			known = min(known, day)
+		}
+	}
+	if start := known.Start(); start.After(p.From) {
+		s.period.From = start
+	}
+	return s
+}
+
+// Judge returns the findings on one lock, the most severe first.
+func Judge(l *ledger.Lock, p Period) (found []Finding) {
+	s := subjectOf(l, p)
+	for _, rule := range rules {
+		for _, f := range rule(s) {
+			f.Lock = l.Name
+			found = append(found, f)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	return found
+}
+
+// JudgeAll returns the findings on all locks, the most severe first.
+func JudgeAll(locks []*ledger.Lock, p Period) (found []Finding) {
+	for _, l := range locks {
+		found = append(found, Judge(l, p)...)
+	}
+	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	return found
+}

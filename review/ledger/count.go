@@ -1,0 +1,78 @@
+package ledger
+
+import (
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+)
+
+// losses are the counters of the reasons.
+var losses = map[holdlock.LossReason]Counter{
+	holdlock.LossPaused: LostPaused, holdlock.LossUnreachable: LostUnreachable, holdlock.LossGone: LostGone,
+	holdlock.LossBroken: LostBroken, holdlock.LossMaxHold: LostMaxHold, holdlock.LossExpired: LostExpired,
+	holdlock.LossShutdown: LostShutdown,
+}
+
+// count adds one event. It reports whether there was anything to count.
+func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
+	switch e.Kind {
+	case holdlock.Granted:
+		u.attempt(e, now)
+		u.Counts[Granted]++
+		u.LastGrant = now.Truncate(time.Second)
+		if e.Contended {
+			u.Counts[Waited]++
+			u.Wait.Record(e.Waited)
+		}
+	case holdlock.Skipped:
+		u.attempt(e, now)
+		u.Counts[Skipped]++
+		if e.GaveUp {
+			u.Counts[Waited]++
+			u.Counts[GaveUp]++
+		}
+		second := now.Truncate(time.Second)
+		u.block(Block{Token: e.Token, Skips: 1, First: second, Last: second})
+	case holdlock.Failed:
+		u.attempt(e, now)
+		u.Counts[Failed]++
+	case holdlock.Lapsed:
+		if e.Ending == driver.Broken {
+			u.Counts[Broken]++
+		} else {
+			u.Counts[Lapsed]++
+		}
+	case holdlock.Released:
+		u.Counts[Released]++
+		u.end(e)
+	case holdlock.Lost:
+		u.Counts[losses[e.Reason]]++
+		u.end(e)
+	case holdlock.RenewFailed:
+		u.Counts[RenewFailed]++
+	case holdlock.Unreleased:
+		u.Counts[Unreleased]++
+	default:
+		return false
+	}
+	return true
+}
+
+func (u *Usage) attempt(e *holdlock.Event, now time.Time) {
+	u.Counts[Attempts]++
+	u.LastTry = now.Truncate(time.Second)
+	if e.Contended {
+		u.Counts[Contended]++
+	}
+	if e.Key != "" {
+		u.Counts[Keyed]++
+	}
+}
+
+func (u *Usage) end(e *holdlock.Event) {
+	u.Hold.Record(e.Held)
+	if e.TokenRead {
+		u.Counts[TokenRead]++
+	}
+}

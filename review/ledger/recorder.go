@@ -1,0 +1,356 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+)
+
+// Options are for New; nil means all defaults.
+type Options struct {
+	// Every is how often counts go to the store, while there are any. Default 10 s.
+	Every time.Duration
+	// Logger gets a line when the store's records cannot be used. nil is silent.
+	Logger *slog.Logger
+}
+
+const (
+	maxLocks    = 1000            // that are counted by name
+	others      = "(other locks)" // and the rest of them
+	flushBudget = 5 * time.Second
+)
+
+// A Recorder counts what happens to the locks of one client. Give it to holdlock.ClientOptions.Recorder; the client starts it,
+// and stops it in Shutdown. It is safe for concurrent use.
+//
+// What has not been sent yet is lost if the process is killed. If the store does not answer, the counts are kept and sent again;
+// should it have taken them the first time, they count once, unless more than four other programs have sent theirs to the
+// same record in between.
+type Recorder struct {
+	opts   Options
+	ledger driver.Ledger // nil: the store keeps no records, and nothing is counted
+	host   string
+
+	mu      sync.RWMutex // guards the map, not what is in it
+	entries map[string]*entry
+	timer   *time.Timer
+
+	flushing sync.Mutex
+	unsent   []*batch // oldest first
+	warned   bool
+
+	state   sync.Mutex
+	due     bool // the timer runs
+	failed  int  // flushes in a row
+	stopped bool
+}
+
+// entry is one lock in this process.
+type entry struct {
+	mu       sync.Mutex
+	day      driver.Day
+	usage    Usage // of that day, since the last flush
+	dirty    bool
+	past     map[driver.Day]*Usage // of days before, since the last flush
+	declared []Declaration         // by this process
+	sentOn   driver.Day            // when that was last sent
+}
+
+// batch is what one request sends: all records of a day.
+type batch struct {
+	day      driver.Day
+	number   uint32
+	tried    bool // the store may have it
+	usage    map[string]*Usage
+	declared map[string][]Declaration // of day 0
+}
+
+// New returns a recorder for one client.
+func New(opts *Options) *Recorder {
+	r := &Recorder{entries: map[string]*entry{}}
+	if opts != nil {
+		r.opts = *opts
+	}
+	if r.opts.Every <= 0 {
+		r.opts.Every = 10 * time.Second
+	}
+	return r
+}
+
+// Start implements holdlock.Recorder.
+func (r *Recorder) Start(l driver.Ledger, host string) {
+	r.ledger, r.host = l, host
+	r.timer = time.AfterFunc(time.Hour, r.tick)
+	r.timer.Stop()
+}
+
+// Stop implements holdlock.Recorder: it sends what there is. Nothing is counted afterwards.
+func (r *Recorder) Stop(ctx context.Context) error {
+	r.state.Lock()
+	r.stopped = true
+	r.state.Unlock()
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	return r.Flush(ctx)
+}
+
+// Declare implements holdlock.Recorder.
+func (r *Recorder) Declare(name string, o holdlock.LockOptions) {
+	if r.ledger == nil {
+		return
+	}
+	today := driver.DayOf(time.Now())
+	d := Declaration{
+		TTL: o.TTL, MaxHold: o.MaxHold, MinHold: o.MinHold, RenewOff: o.Renew == holdlock.RenewOff, DoubleRun: o.DoubleRun,
+		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, First: today, Last: today, Host: r.host,
+	}
+	e := r.entry(name)
+	e.mu.Lock()
+	e.declared = declare(e.declared, d)
+	e.sentOn = 0
+	e.dirty = true
+	e.mu.Unlock()
+	r.schedule()
+}
+
+// Observe implements holdlock.Observer.
+func (r *Recorder) Observe(ev holdlock.Event) {
+	if r.ledger == nil {
+		return
+	}
+	now := time.Now()
+	e := r.entry(ev.Name)
+	e.mu.Lock()
+	if day := driver.DayOf(now); day != e.day {
+		e.turn(day)
+	}
+	first := !e.dirty
+	if e.usage.count(&ev, now) {
+		e.dirty = true
+	}
+	first = first && e.dirty
+	e.mu.Unlock()
+	if first {
+		r.schedule()
+	}
+}
+
+// entry returns that of a lock, or the common one if there are too many.
+func (r *Recorder) entry(name string) *entry {
+	r.mu.RLock()
+	e := r.entries[name]
+	r.mu.RUnlock()
+	if e != nil {
+		return e
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.entries) >= maxLocks {
+		name = others
+	}
+	if e = r.entries[name]; e == nil {
+		e = &entry{}
+		r.entries[name] = e
+	}
+	return e
+}
+
+// turn begins a new day. Called with mu held.
+func (e *entry) turn(day driver.Day) {
+	if e.dirty && e.day != 0 {
+		if e.past == nil {
+			e.past = map[driver.Day]*Usage{}
+		}
+		u := &Usage{}
+		u.Merge(&e.usage)
+		if have := e.past[e.day]; have != nil {
+			u.Merge(have)
+		}
+		e.past[e.day] = u
+	}
+	e.usage.reset()
+	e.day = day
+}
+
+// schedule makes sure that what has been counted is sent before long.
+func (r *Recorder) schedule() {
+	r.state.Lock()
+	defer r.state.Unlock()
+	if !r.due && !r.stopped {
+		r.due = true
+		every := r.opts.Every << min(r.failed, 4)  // a store that is away is not asked as often
+		r.timer.Reset(every/2 + rand.N(every/2+1)) // programs that were started together do not send together
+	}
+}
+
+func (r *Recorder) tick() {
+	r.state.Lock()
+	r.due = false
+	r.state.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), flushBudget)
+	defer cancel()
+	err := r.Flush(ctx)
+	r.state.Lock()
+	if r.failed++; err == nil {
+		r.failed = 0
+	}
+	r.state.Unlock()
+	if err != nil {
+		r.schedule()
+	}
+}
+
+// Flush sends what has been counted. If that fails it is kept for the next time.
+func (r *Recorder) Flush(ctx context.Context) error {
+	if r.ledger == nil {
+		return nil
+	}
+	r.flushing.Lock()
+	defer r.flushing.Unlock()
+	r.collect()
+	for len(r.unsent) > 0 {
+		b := r.unsent[0]
+		b.tried = true
+		if err := r.ledger.UpdateRecords(ctx, b.day, b.locks(), func(lock string, old []byte) []byte {
+			out, err := b.merge(lock, old)
+			if err != nil {
+				r.warn(lock, err)
+				return old
+			}
+			return out
+		}); err != nil {
+			return err
+		}
+		r.unsent = r.unsent[1:]
+	}
+	return nil
+}
+
+// collect takes what the entries have into a batch for each day. A batch that has been tried is not added to: the store may have
+// taken it, and knows it by its number.
+func (r *Recorder) collect() {
+	days, today := map[driver.Day]*batch{}, driver.DayOf(time.Now())
+	for _, b := range r.unsent {
+		if !b.tried {
+			days[b.day] = b
+		}
+	}
+	of := func(day driver.Day) *batch {
+		b := days[day]
+		if b == nil {
+			b = &batch{day: day, number: rand.Uint32N(1 << 28), usage: map[string]*Usage{}, declared: map[string][]Declaration{}}
+			days[day] = b
+			r.unsent = append(r.unsent, b)
+		}
+		return b
+	}
+	r.mu.RLock()
+	for name, e := range r.entries {
+		e.mu.Lock()
+		if e.dirty {
+			e.turn(e.day)
+			for day, u := range e.past {
+				of(day).add(name, u)
+			}
+			if len(e.declared) > 0 && e.sentOn != today { // once a day: it is still in use
+				for i := range e.declared {
+					e.declared[i].Last = today
+				}
+				of(0).declared[name] = slices.Clone(e.declared)
+				e.sentOn = today
+			}
+			e.past, e.dirty = nil, false
+		}
+		e.mu.Unlock()
+	}
+	r.mu.RUnlock()
+	if n := len(r.unsent) - maxUnsent; n > 0 { // the store has been away for long
+		for _, b := range r.unsent[:n] {
+			r.unsent[n].join(b)
+		}
+		r.unsent = r.unsent[n:]
+	}
+}
+
+// maxUnsent bounds the batches that wait for a store which does not answer.
+const maxUnsent = 64
+
+func (b *batch) add(lock string, u *Usage) {
+	if have := b.usage[lock]; have != nil {
+		have.Merge(u)
+		return
+	}
+	b.usage[lock] = u
+}
+
+// join adds an older batch, whose day and number are forgotten.
+func (b *batch) join(old *batch) {
+	for lock, u := range old.usage {
+		if b.day == 0 { // it has no usage
+			continue
+		}
+		b.add(lock, u)
+	}
+	for lock, list := range old.declared {
+		if b.day == 0 {
+			for _, d := range list {
+				b.declared[lock] = declare(b.declared[lock], d)
+			}
+		}
+	}
+}
+
+func (b *batch) locks() (names []string) {
+	for name := range b.usage {
+		names = append(names, name)
+	}
+	for name := range b.declared {
+		names = append(names, name)
+	}
+	slices.Sort(names) // two programs that lock rows do it in the same order
+	return names
+}
+
+// merge returns the record that the store is to have.
+func (b *batch) merge(lock string, old []byte) ([]byte, error) {
+	if b.day == 0 {
+		list, err := decodeDeclarations(old)
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range b.declared[lock] {
+			list = declare(list, d)
+		}
+		return encodeDeclarations(list), nil
+	}
+	u, flushes, err := decode(old)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(flushes, b.number) {
+		return old, nil // it came through the first time
+	}
+	u.Merge(b.usage[lock])
+	flushes = append(flushes, b.number)
+	return encode(u, flushes[max(0, len(flushes)-maxFlushes):]), nil
+}
+
+func (r *Recorder) warn(lock string, err error) {
+	if r.warned || r.opts.Logger == nil {
+		return
+	}
+	r.warned = true
+	level := slog.LevelWarn
+	if errors.Is(err, ErrNewer) {
+		level = slog.LevelInfo
+	}
+	r.opts.Logger.Log(context.Background(), level, "holdlock: the usage of a lock is not recorded", "lock", lock, "err", err)
+}

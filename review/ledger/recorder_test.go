@@ -1,0 +1,256 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/memhold"
+)
+
+// flaky is a ledger whose answers can get lost.
+type flaky struct {
+	driver.Ledger
+	mu       sync.Mutex
+	down     bool // requests do not arrive
+	deaf     bool // they do, and their answers do not
+	requests int
+}
+
+var errDown = errors.New("the store is down")
+
+func (f *flaky) UpdateRecords(ctx context.Context, day driver.Day, locks []string, merge func(string, []byte) []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.requests++
+	if f.down {
+		return errDown
+	}
+	err := f.Ledger.UpdateRecords(ctx, day, locks, merge)
+	if f.deaf {
+		return errDown
+	}
+	return err
+}
+
+func newLedger() *flaky { return &flaky{Ledger: memhold.NewDriver(nil)} }
+
+func started(l driver.Ledger, opts *Options) *Recorder {
+	r := New(opts)
+	r.Start(l, "host")
+	return r
+}
+
+func granted(r *Recorder, lock string, n int) {
+	for range n {
+		r.Observe(holdlock.Event{Kind: holdlock.Granted, Name: lock})
+		r.Observe(holdlock.Event{Kind: holdlock.Released, Name: lock, Held: time.Second})
+	}
+}
+
+func total(t *testing.T, l driver.Ledger, lock string) *Usage {
+	t.Helper()
+	locks, problems, err := Load(t.Context(), l, 1, driver.DayOf(time.Now())+1)
+	if err != nil || len(problems) > 0 {
+		t.Fatalf("Load: %v, %v", err, problems)
+	}
+	for _, k := range locks {
+		if k.Name == lock {
+			return k.Total()
+		}
+	}
+	return &Usage{}
+}
+
+func wantGrants(t *testing.T, l driver.Ledger, lock string, want uint64) {
+	t.Helper()
+	if got := total(t, l, lock); got.Get(Granted) != want || uint64(got.Hold.Count()) != want {
+		t.Errorf("lock %s: %d grants and %d holds are recorded, want %d", lock, got.Get(Granted), got.Hold.Count(), want)
+	}
+}
+
+// Counts go to the store by themselves, together, and nothing is sent while nothing happens.
+func TestFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger()
+		r := started(l, nil)
+		for i := range 50 {
+			granted(r, fmt.Sprintf("lock%d", i), 3)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		wantGrants(t, l, "lock7", 3)
+		if l.requests != 1 {
+			t.Errorf("%d requests for one day, want 1", l.requests)
+		}
+		time.Sleep(time.Hour)
+		if l.requests != 1 {
+			t.Errorf("%d requests after an hour in which nothing happened, want 1", l.requests)
+		}
+		granted(r, "lock7", 1)
+		if err := r.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantGrants(t, l, "lock7", 4)
+	})
+}
+
+// While the store is away counts are kept, and what it has taken without an answer counts once.
+func TestStoreAway(t *testing.T) {
+	for _, deaf := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLedger()
+			r := started(l, nil)
+			other := started(l, nil)
+			for i := range 200 { // five hours
+				l.mu.Lock()
+				l.down, l.deaf = i%3 > 0 && !deaf, i%3 > 0 && deaf
+				l.mu.Unlock()
+				granted(r, "a", 1)
+				if i%9 == 0 { // seldom enough for the first to be heard before its number is pushed out of the record
+					granted(other, "a", 1)
+				}
+				time.Sleep(90 * time.Second)
+			}
+			l.mu.Lock()
+			l.down, l.deaf = false, false
+			l.mu.Unlock()
+			if err := errors.Join(r.Stop(t.Context()), other.Stop(t.Context())); err != nil {
+				t.Fatal(err)
+			}
+			wantGrants(t, l, "a", 223)
+		})
+	}
+}
+
+// A store that is away for a long time costs bounded memory, and only the day of old counts.
+func TestStoreAwayForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger()
+		l.down = true
+		r := started(l, nil)
+		for range 500 {
+			granted(r, "a", 1)
+			time.Sleep(time.Hour)
+		}
+		if len(r.unsent) > maxUnsent {
+			t.Errorf("%d batches are kept", len(r.unsent))
+		}
+		l.mu.Lock()
+		l.down = false
+		l.mu.Unlock()
+		if err := r.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantGrants(t, l, "a", 500)
+	})
+}
+
+// Each day has its record.
+func TestMidnight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger()
+		r := started(l, nil)
+		time.Sleep(24*time.Hour - time.Second - time.Duration(time.Now().Unix()%86400)*time.Second)
+		granted(r, "a", 1)
+		time.Sleep(2 * time.Second)
+		granted(r, "a", 2)
+		if err := r.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		locks, _, err := Load(t.Context(), l, 1, 1<<30)
+		if err != nil || len(locks) != 1 || len(locks[0].Days) != 2 {
+			t.Fatalf("Load: %v, %v", locks, err)
+		}
+		today := driver.DayOf(time.Now())
+		if y, n := locks[0].Days[today-1].Get(Granted), locks[0].Days[today].Get(Granted); y != 1 || n != 2 {
+			t.Errorf("%d grants yesterday and %d today, want 1 and 2", y, n)
+		}
+	})
+}
+
+// A record of a newer release, or a damaged one, is left as it is, and said once.
+func TestForeignRecords(t *testing.T) {
+	l := newLedger()
+	today := driver.DayOf(time.Now())
+	for lock, b := range map[string]string{"newer": "\x07what", "damaged": "\x01\xff"} {
+		for _, day := range []driver.Day{0, today} {
+			err := l.UpdateRecords(t.Context(), day, []string{lock}, func(string, []byte) []byte { return []byte(b) })
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r := started(l, nil)
+	for _, lock := range []string{"newer", "damaged", "fine"} {
+		r.Declare(lock, holdlock.LockOptions{})
+		granted(r, lock, 1)
+	}
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	locks, problems, err := Load(t.Context(), l, 1, today+1)
+	if err != nil || len(problems) != 4 || len(locks) != 1 || locks[0].Total().Get(Granted) != 1 {
+		t.Errorf("Load: %d locks, problems %v, %v", len(locks), problems, err)
+	}
+	for _, p := range problems {
+		if !errors.Is(p, ErrNewer) && !errors.Is(p, ErrDamaged) || !strings.Contains(p.Error(), "lock ") {
+			t.Errorf("problem %v", p)
+		}
+	}
+}
+
+func TestManyLocks(t *testing.T) {
+	l := newLedger()
+	r := started(l, nil)
+	for i := range maxLocks + 500 {
+		granted(r, fmt.Sprint(i), 1)
+	}
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	locks, _, err := Load(t.Context(), l, 1, 1<<30)
+	if err != nil || len(locks) != maxLocks+1 {
+		t.Fatalf("%d locks, %v", len(locks), err)
+	}
+	wantGrants(t, l, others, 500)
+}
+
+// Counting allocates nothing once a lock has been seen.
+func TestNoAllocation(t *testing.T) {
+	r := started(newLedger(), &Options{Every: time.Hour})
+	granted(r, "a", 1)
+	events := []holdlock.Event{
+		{Kind: holdlock.Granted, Name: "a", Contended: true, Waited: time.Second},
+		{Kind: holdlock.Released, Name: "a", Held: time.Second},
+		{Kind: holdlock.Renewed, Name: "a"},
+		{Kind: holdlock.Failed, Name: "a"},
+	}
+	for _, e := range events {
+		r.Observe(e)
+	}
+	if n := testing.AllocsPerRun(1000, func() {
+		for _, e := range events {
+			r.Observe(e)
+		}
+	}); n > 0 {
+		t.Errorf("%v allocations for four events", n)
+	}
+	_ = r.Stop(t.Context())
+}
+
+func BenchmarkObserve(b *testing.B) {
+	r := started(newLedger(), &Options{Every: time.Hour})
+	e := holdlock.Event{Kind: holdlock.Granted, Name: "a"}
+	for b.Loop() {
+		r.Observe(e)
+	}
+	_ = r.Stop(b.Context())
+}

@@ -1,0 +1,278 @@
+package review
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/review/ledger"
+)
+
+// rule looks at one thing. docs/review.md has the thresholds of all in this order.
+type rule func(*subject) []Finding
+
+var rules = []rule{
+	lapsed, overrunning, lost, blocking, notRun, starving, ttlTooLong, ttlTooTight, drifted,
+	undeclared, guardUnseen, riskAccepted, uncontended, declaredIdempotent, unused,
+}
+
+func one(kind string, s Severity, evidence, advice string) []Finding {
+	return []Finding{{Kind: kind, Severity: s, Evidence: evidence, Advice: advice}}
+}
+
+// doubleRun returns what a double run is declared to cost.
+func (s *subject) doubleRun() holdlock.DoubleRun {
+	if s.declared == nil {
+		return holdlock.Undeclared
+	}
+	return s.declared.DoubleRun
+}
+
+func lapsed(s *subject) []Finding {
+	n := s.Get(ledger.Lapsed)
+	if n == 0 {
+		return nil
+	}
+	severity := Error
+	if s.doubleRun() == holdlock.Harmless {
+		severity = Warning
+	}
+	return one("lapsed", severity,
+		fmt.Sprintf("%s not released by %s, which %s killed, paused or cut off: each may have run beside its successor",
+			times(n, "lease was", "leases were"), its(n, "its holder", "their holders"), its(n, "was", "were")),
+		"find out why workers die or stall; if a double run does damage, give the resource a fence or take the lock inside its transaction")
+}
+
+func overrunning(s *subject) []Finding {
+	if s.declared == nil || s.Hold.Count() == 0 {
+		return nil
+	}
+	d, longest, n := s.declared, s.Hold.Max(), s.Hold.Count()
+	if d.RenewOff {
+		limit := d.TTL - holdlock.Margin(d.TTL)
+		raise := fmt.Sprintf("raise TTL to %s or more, or turn renewal on", span(2*longest))
+		switch expired := s.Get(ledger.LostExpired); {
+		case expired > 0 || longest >= limit:
+			return one("overrunning", Error, fmt.Sprintf("the expiry of %s does not cover the work: the longest of %d runs took %s, and %s",
+				span(d.TTL), n, span(longest), times(expired, "run was overtaken by it", "runs were overtaken by it")), raise)
+		case n >= 20 && longest >= limit*8/10:
+			return one("overrunning", Warning, fmt.Sprintf("the longest of %d runs took %s, of %s that the expiry allows",
+				n, span(longest), span(limit)), raise)
+		}
+		return nil
+	}
+	if d.MaxHold == holdlock.Forever {
+		return nil
+	}
+	raise := "find out why it takes so long, or raise MaxHold"
+	switch cut := s.Get(ledger.LostMaxHold); {
+	case cut > 0:
+		return one("overrunning", Error, fmt.Sprintf("%s cut off at MaxHold, %s", times(cut, "run was", "runs were"), span(d.MaxHold)), raise)
+	case n >= 20 && longest >= d.MaxHold*8/10:
+		return one("overrunning", Warning, fmt.Sprintf("the longest of %d runs took %s, of %s that MaxHold allows",
+			n, span(longest), span(d.MaxHold)), raise)
+	}
+	return nil
+}
+
+func lost(s *subject) []Finding {
+	n, grants := s.Lost(), s.Get(ledger.Granted)
+	if n == 0 {
+		return nil
+	}
+	severity := Warning
+	if s.doubleRun() == holdlock.Harmful || atLeast(n, grants) > 0.01 {
+		severity = Error
+	}
+	return one("lost", severity,
+		fmt.Sprintf("%s lost while the work ran, of %d (%s)", times(n, "lease was", "leases were"), grants, reasons(s)),
+		"paused: the machine is overloaded or suspended; unreachable: look at the store and the network; gone: the store has forgotten it")
+}
+
+// reasons lists why leases were lost.
+func reasons(s *subject) (text string) {
+	for _, r := range []struct {
+		c    ledger.Counter
+		name string
+	}{{ledger.LostPaused, "paused"}, {ledger.LostUnreachable, "unreachable"}, {ledger.LostGone, "gone"}} {
+		if n := s.Get(r.c); n > 0 {
+			if text != "" {
+				text += ", "
+			}
+			text += fmt.Sprintf("%d %s", n, r.name)
+		}
+	}
+	return text
+}
+
+func blocking(s *subject) (found []Finding) {
+	median := s.Hold.Median()
+	for _, b := range s.Blocks {
+		took := b.Last.Sub(b.First)
+		if b.Skips < 10 || s.Hold.Count() < 20 || took <= 10*median {
+			continue
+		}
+		severity, now := Warning, ""
+		if s.LastGrant.Before(s.period.To.Add(-3*24*time.Hour)) && s.LastTry.After(s.period.To.Add(-3*24*time.Hour)) {
+			severity, now = Error, ", and it has not run since "+date(s.LastGrant)
+		}
+		found = append(found, one("blocking", severity,
+			fmt.Sprintf("%d attempts were skipped behind one term, over %s, when half of all runs take %s or less%s",
+				b.Skips, span(took), span(median), now),
+			"look at the holder with holdlock inspect; a MaxHold would have ended a stuck one")...)
+	}
+	return found[:min(len(found), 1)]
+}
+
+func notRun(s *subject) []Finding {
+	n, all := s.Get(ledger.Failed), s.Get(ledger.Attempts)
+	low := atLeast(n, all)
+	if low <= 0.001 {
+		return nil
+	}
+	severity := Warning
+	if low > 0.05 {
+		severity = Error
+	}
+	return one("not run", severity, fmt.Sprintf("%s because the store failed, of %d", times(n, "attempt did not run", "attempts did not run"), all),
+		"look at the store; if the work may run without the lock, say so in the code, where the error is handled")
+}
+
+func starving(s *subject) []Finding {
+	waited, gaveUp := s.Get(ledger.Waited), s.Get(ledger.GaveUp)
+	if waited < 20 || atLeast(gaveUp, waited) <= 0.10 {
+		return nil
+	}
+	return one("starving", Warning,
+		fmt.Sprintf("%d of %d attempts that waited gave up", gaveUp, waited),
+		"the lock is busier than its waiters are patient: split it by key, shorten what is done under it, or let them wait longer")
+}
+
+func ttlTooLong(s *subject) []Finding {
+	if s.declared == nil {
+		return nil
+	}
+	d, grants := s.declared, s.Get(ledger.Granted)
+	if d.RenewOff && d.TTL > time.Minute && s.Hold.Count() >= 100 && d.TTL > 20*s.Hold.Max() {
+		return one("TTL too long", Warning,
+			fmt.Sprintf("the expiry is %s, and the longest of %d runs took %s: when a worker dies, nobody runs for the rest of it",
+				span(d.TTL), s.Hold.Count(), span(s.Hold.Max())),
+			fmt.Sprintf("lower TTL to about %s, or turn renewal on", span(max(5*s.Hold.Max(), time.Second))))
+	}
+	if grants < 20 || d.TTL <= 5*time.Minute || s.Get(ledger.Keyed) > 0 { // of a key we do not know how often it is taken
+		return nil
+	}
+	interval := s.period.To.Sub(s.period.From) / time.Duration(grants)
+	if d.TTL <= 2*interval {
+		return nil
+	}
+	return one("TTL too long", Warning,
+		fmt.Sprintf("it is taken every %s or so, and a dead holder would block it for %s", span(interval), span(d.TTL)),
+		"with renewal on a TTL of 30 s is enough, however long the work takes")
+}
+
+func ttlTooTight(s *subject) []Finding {
+	if s.declared == nil || s.declared.RenewOff {
+		return nil
+	}
+	n, grants := s.Get(ledger.LostPaused)+s.Get(ledger.LostUnreachable), s.Get(ledger.Granted)
+	if n < 3 || atLeast(n, grants) <= 0.001 {
+		return nil
+	}
+	return one("TTL too tight", Warning,
+		fmt.Sprintf("%d of %d leases were lost because no renewal came through in time, with a TTL of %s", n, grants, span(s.declared.TTL)),
+		fmt.Sprintf("raise TTL to %s; it is only how soon a dead holder is noticed", span(3*s.declared.TTL)))
+}
+
+func drifted(s *subject) []Finding {
+	for i := range s.all {
+		for j := range s.all[:i] {
+			a, b := &s.all[i], &s.all[j]
+			first, last := max(a.First, b.First), min(a.Last, b.Last)
+			if last-first < 2 || last < driver.DayOf(s.period.From) || a.Same(b) {
+				continue
+			}
+			return one("drifted", Warning,
+				fmt.Sprintf("two programs declare it differently, from %s to %s: %s (on %s, on %s)",
+					date(first.Start()), date(last.Start()), difference(b, a), b.Host, a.Host),
+				"declare the lock in one place that all programs share")
+		}
+	}
+	return nil
+}
+
+// difference names the first settings in which two declarations differ.
+func difference(a, b *ledger.Declaration) string {
+	for _, d := range []struct{ what, a, b string }{
+		{"TTL", span(a.TTL), span(b.TTL)},
+		{"MaxHold", span(a.MaxHold), span(b.MaxHold)},
+		{"MinHold", span(a.MinHold), span(b.MinHold)},
+		{"renewal off", fmt.Sprint(a.RenewOff), fmt.Sprint(b.RenewOff)},
+		{"double run", a.DoubleRun.String(), b.DoubleRun.String()},
+		{"guard", a.Guard.String(), b.Guard.String()},
+	} {
+		if d.a != d.b {
+			return fmt.Sprintf("%s is %s and %s", d.what, d.a, d.b)
+		}
+	}
+	return "by less than can be shown"
+}
+
+func undeclared(s *subject) []Finding {
+	if s.declared == nil || s.declared.DoubleRun != holdlock.Undeclared {
+		return nil
+	}
+	return one("undeclared", Warning, "nobody has said what a double run costs",
+		"declare DoubleRun: harmless, costly or harmful; it decides which store will do")
+}
+
+func guardUnseen(s *subject) []Finding {
+	if s.declared == nil || s.declared.Guard != holdlock.Fenced || s.Hold.Count() < 20 || s.Get(ledger.TokenRead) > 0 {
+		return nil
+	}
+	return one("guard unseen", Warning,
+		fmt.Sprintf("it is declared as fenced, and of %d leases no work has asked for its token", s.Hold.Count()),
+		"pass Lease.Token to the resource (package fence), or take the declaration back")
+}
+
+func riskAccepted(s *subject) []Finding {
+	if s.declared == nil || s.declared.AcceptRisk == "" {
+		return nil
+	}
+	return one("risk accepted", Note, fmt.Sprintf("a harmful double run is accepted: %q", s.declared.AcceptRisk),
+		"ask whether that still holds")
+}
+
+func uncontended(s *subject) []Finding {
+	n := s.Get(ledger.Attempts)
+	if n < 300 || s.period.Days() < 14 || s.Get(ledger.Contended) > 0 {
+		return nil
+	}
+	return one("uncontended", Note,
+		fmt.Sprintf("none of %d attempts in %.0f days met another holder: with 95%% confidence under %.2g%% do", n, s.period.Days(), 100*ruleOfThree(n)),
+		"if the work is safe to run twice, the lock can go; try shadow mode first")
+}
+
+func declaredIdempotent(s *subject) []Finding {
+	n := s.Get(ledger.Attempts)
+	if s.doubleRun() != holdlock.Harmless || n == 0 {
+		return nil
+	}
+	return one("declared idempotent", Note,
+		fmt.Sprintf("a double run is declared harmless, so the lock saves work and nothing else: %d of %d attempts met another holder",
+			s.Get(ledger.Contended), n),
+		"if that is not worth a store that can fail, take the lock out; try shadow mode first")
+}
+
+func unused(s *subject) []Finding {
+	if s.declared == nil || s.period.Days() < 14 || s.LastTry.After(s.period.To.Add(-14*24*time.Hour)) {
+		return nil
+	}
+	last := "never in this period"
+	if !s.LastTry.IsZero() {
+		last = "last on " + date(s.LastTry)
+	}
+	return one("unused", Note, fmt.Sprintf("it is declared (last on %s) and was attempted %s", date(s.declared.Last.Start()), last),
+		"take it out of the code, or look at why its job does not run")
+}

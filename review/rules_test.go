@@ -1,0 +1,213 @@
+package review
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/review/ledger"
+)
+
+var (
+	end    = time.Date(2026, 3, 31, 0, 0, 0, 0, time.UTC)
+	month  = Period{end.AddDate(0, 0, -30), end}
+	costly = ledger.Declaration{TTL: 30 * time.Second, MaxHold: 24 * time.Hour, DoubleRun: holdlock.Costly}
+)
+
+// made is a lock with one day of usage and one declaration that has been in use for long.
+func made(d ledger.Declaration, counts map[ledger.Counter]uint64, holds ...time.Duration) *ledger.Lock {
+	if d.First == 0 {
+		d.First, d.Last = driver.DayOf(month.From)-100, driver.DayOf(end)
+	}
+	u := &ledger.Usage{LastTry: end.Add(-time.Hour), LastGrant: end.Add(-time.Hour)}
+	for c, n := range counts {
+		u.Counts[c] = n
+	}
+	for _, h := range holds {
+		u.Hold.Record(h)
+	}
+	return &ledger.Lock{Name: "l", Days: map[driver.Day]*ledger.Usage{driver.DayOf(end) - 1: u}, Declared: []ledger.Declaration{d}}
+}
+
+func many(n int, d time.Duration) (list []time.Duration) {
+	for range n {
+		list = append(list, d)
+	}
+	return list
+}
+
+// Each threshold, on both sides.
+func TestThresholds(t *testing.T) {
+	with := func(change func(*ledger.Declaration)) ledger.Declaration {
+		d := costly
+		change(&d)
+		return d
+	}
+	type counts = map[ledger.Counter]uint64
+	off := with(func(d *ledger.Declaration) { d.RenewOff, d.TTL = true, 100*time.Second })
+	for _, c := range []struct {
+		name string
+		lock *ledger.Lock
+		want string // "kind severity" of all findings
+	}{
+		{"nothing", made(costly, nil), ""},
+		{"a lapse", made(costly, counts{ledger.Granted: 10, ledger.Lapsed: 1}), "lapsed error"},
+		{"a harmless lapse", made(with(func(d *ledger.Declaration) { d.DoubleRun = holdlock.Harmless }), counts{ledger.Lapsed: 1}), "lapsed warning"},
+		{"79% of the trust", made(off, nil, append(many(20, time.Second), 71*time.Second)...), ""},
+		{"80% of the trust", made(off, nil, append(many(20, time.Second), 72*time.Second)...), "overrunning warning"},
+		{"80% of the trust, few runs", made(off, nil, append(many(18, time.Second), 72*time.Second)...), ""},
+		{"all of the trust", made(off, nil, 90*time.Second), "overrunning error"},
+		{"expired", made(off, counts{ledger.LostExpired: 1}, time.Second), "overrunning error"},
+		{"MaxHold", made(costly, counts{ledger.LostMaxHold: 1}, time.Hour), "overrunning error"},
+		{"80% of MaxHold", made(costly, nil, append(many(19, time.Second), 20*time.Hour)...), "overrunning warning"},
+		{"one lost of 500", made(costly, counts{ledger.Granted: 500, ledger.LostGone: 1}), "lost warning"},
+		{"20 lost of 500", made(costly, counts{ledger.Granted: 500, ledger.LostGone: 20}), "lost error"},
+		{"one failed of 1000", made(costly, counts{ledger.Attempts: 1000, ledger.Contended: 1, ledger.Failed: 1}), ""},
+		{"10 failed of 1000", made(costly, counts{ledger.Attempts: 1000, ledger.Contended: 1, ledger.Failed: 10}), "not run warning"},
+		{"100 failed of 1000", made(costly, counts{ledger.Attempts: 1000, ledger.Contended: 1, ledger.Failed: 100}), "not run error"},
+		{"4 of 20 gave up", made(costly, counts{ledger.Waited: 20, ledger.GaveUp: 4}), ""},
+		{"8 of 20 gave up", made(costly, counts{ledger.Waited: 20, ledger.GaveUp: 8}), "starving warning"},
+		{"all of 19 gave up", made(costly, counts{ledger.Waited: 19, ledger.GaveUp: 19}), ""},
+		{"two paused", made(costly, counts{ledger.Granted: 500, ledger.LostPaused: 2}), "lost warning"},
+		{"five paused", made(costly, counts{ledger.Granted: 500, ledger.LostPaused: 5}), "lost warning, TTL too tight warning"},
+		{"299 uncontended", made(costly, counts{ledger.Attempts: 299}), ""},
+		{"300 uncontended", made(costly, counts{ledger.Attempts: 300}), "uncontended note"},
+		{"300, one contended", made(costly, counts{ledger.Attempts: 300, ledger.Contended: 1}), ""},
+		{"undeclared", made(with(func(d *ledger.Declaration) { d.DoubleRun = holdlock.Undeclared }), nil), "undeclared warning"},
+		{"harmless", made(with(func(d *ledger.Declaration) { d.DoubleRun = holdlock.Harmless }), counts{ledger.Attempts: 1}), "declared idempotent note"},
+		{"risk", made(with(func(d *ledger.Declaration) { d.AcceptRisk = "x" }), nil), "risk accepted note"},
+		{"fence unseen", made(with(func(d *ledger.Declaration) { d.Guard = holdlock.Fenced }), nil, many(20, time.Second)...), "guard unseen warning"},
+		{"fence seen", made(with(func(d *ledger.Declaration) { d.Guard = holdlock.Fenced }), counts{ledger.TokenRead: 1}, many(20, time.Second)...), ""},
+		{"long TTL, rare", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 20, ledger.Contended: 1}), ""},
+		{"long TTL, often", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 300, ledger.Contended: 1}), "TTL too long warning"},
+		{"long TTL, by key", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 300, ledger.Keyed: 300}), ""},
+		{"expiry 20 times the work", made(off, nil, many(100, 5*time.Second)...), ""},
+		{"expiry over 20 times the work", made(off, nil, many(100, 4*time.Second)...), "TTL too long warning"},
+	} {
+		got := ""
+		for _, f := range Judge(c.lock, month) {
+			got += ", " + f.Kind + " " + f.Severity.String()
+			if f.Lock != "l" || f.Evidence == "" || f.Advice == "" {
+				t.Errorf("%s: %+v", c.name, f)
+			}
+		}
+		if got = strings.TrimPrefix(got, ", "); got != c.want {
+			t.Errorf("%s: found %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestBlocking(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		skips     uint64
+		took      time.Duration
+		lastGrant time.Time
+		want      string
+	}{
+		{"long", 10, 101 * time.Second, end, "warning"},
+		{"few", 9, 101 * time.Second, end, ""},
+		{"short", 10, 100 * time.Second, end, ""},
+		{"still", 1000, 5 * 24 * time.Hour, end.Add(-5 * 24 * time.Hour), "error"},
+	} {
+		l := made(costly, map[ledger.Counter]uint64{ledger.Contended: 1}, many(20, 10*time.Second)...)
+		for _, u := range l.Days {
+			u.LastGrant = c.lastGrant
+			u.Blocks = []ledger.Block{{Token: 1, Skips: c.skips, First: end.Add(-c.took), Last: end}}
+		}
+		got := ""
+		for _, f := range Judge(l, month) {
+			got = f.Severity.String()
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestDrifted(t *testing.T) {
+	today := driver.DayOf(end)
+	for _, c := range []struct {
+		name        string
+		first, last driver.Day // of the second declaration; the first has been there for long and still is
+		want        bool
+	}{
+		{"on one day", today, today, false},
+		{"on two days", today - 1, today, false},
+		{"on three days", today - 2, today, true},
+		{"long ago", today - 90, today - 60, false},
+	} {
+		l := made(costly, nil)
+		other := costly
+		other.TTL, other.First, other.Last = time.Minute, c.first, c.last
+		l.Declared = append(l.Declared, other)
+		found := Judge(l, month)
+		if got := len(found) == 1 && found[0].Kind == "drifted" && strings.Contains(found[0].Evidence, "TTL is"); got != c.want {
+			t.Errorf("%s: %+v, want %v", c.name, found, c.want)
+		}
+	}
+}
+
+func TestUnused(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		last  time.Time
+		since driver.Day
+		want  bool
+	}{
+		{"13 days ago", end.Add(-13 * 24 * time.Hour), 0, false},
+		{"15 days ago", end.Add(-15 * 24 * time.Hour), 0, true},
+		{"never", time.Time{}, 0, true},
+		{"new", time.Time{}, driver.DayOf(end) - 5, false},
+	} {
+		d := costly
+		d.First, d.Last = c.since, driver.DayOf(end)
+		l := made(d, nil)
+		l.Days = map[driver.Day]*ledger.Usage{}
+		if !c.last.IsZero() {
+			l.Days[driver.DayOf(c.last)] = &ledger.Usage{LastTry: c.last}
+		}
+		if found := Judge(l, month); (len(found) == 1) != c.want {
+			t.Errorf("%s: %+v, want %v", c.name, found, c.want)
+		}
+	}
+}
+
+// The bounds against values from tables.
+func TestWilson(t *testing.T) {
+	for _, c := range []struct {
+		k, n   uint64
+		lo, hi float64
+	}{{0, 0, 0, 1}, {0, 10, 0, 0.2129}, {5, 10, 0.2693, 0.7307}, {10, 10, 0.7871, 1}, {1, 1000, 0.00023, 0.0044}} {
+		lo, hi := wilson(c.k, c.n)
+		if math.Abs(lo-c.lo) > 0.0002 || math.Abs(hi-c.hi) > 0.0002 {
+			t.Errorf("wilson(%d, %d) = %.5f, %.5f; want %.5f, %.5f", c.k, c.n, lo, hi, c.lo, c.hi)
+		}
+	}
+}
+
+// What is not known is said to be unknown.
+func TestSheet(t *testing.T) {
+	verdicts := func(l *ledger.Lock) (v []string) {
+		for _, a := range Sheet(l, month, driver.Traits{Name: "test"}) {
+			if a.Question == "" || a.Why == "" {
+				t.Errorf("%+v", a)
+			}
+			v = append(v, a.Verdict)
+		}
+		return v
+	}
+	nothing := strings.Join(verdicts(&ledger.Lock{Name: "l"}), ", ")
+	if want := "unknown, yes, unknown, unknown, not used"; nothing != want {
+		t.Errorf("of nothing: %s; want %s", nothing, want)
+	}
+	harmful := costly
+	harmful.DoubleRun = holdlock.Harmful
+	known := strings.Join(verdicts(made(harmful, map[ledger.Counter]uint64{ledger.Attempts: 10, ledger.Contended: 2}, time.Second)), ", ")
+	if want := "yes, yes, free after 30 s, needs the database, yes"; known != want {
+		t.Errorf("of much: %s; want %s", known, want)
+	}
+}

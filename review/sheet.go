@@ -1,0 +1,130 @@
+package review
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/review/ledger"
+)
+
+// Answer is the answer to one question about a lock.
+type Answer struct {
+	Question string `json:"question"`
+	Verdict  string `json:"verdict"` // "yes", "no", "unknown", or in a word what it is
+	Why      string `json:"why"`
+}
+
+// Unknown is the verdict where nothing is known.
+const Unknown = "unknown"
+
+// Sheet answers the questions that every lock has to answer, from what was declared and seen. t are the traits of the store
+// that it is kept in. What only the code can tell is unknown here; holdlock audit reads code.
+func Sheet(l *ledger.Lock, p Period, t driver.Traits) []Answer {
+	s := subjectOf(l, p)
+	return []Answer{longEnough(s), ownership(t), neverReleased(s), doubleRunCheap(s, t), stillNeeded(s)}
+}
+
+func longEnough(s *subject) Answer {
+	a := Answer{Question: "Is the expiry long enough for the slowest run seen?", Verdict: Unknown}
+	n, longest := s.Hold.Count(), s.Hold.Max()
+	switch {
+	case s.declared == nil:
+		a.Why = "no program has said what the lock is declared as"
+	case n == 0:
+		a.Why = "no run has ended in this period"
+	case s.declared.RenewOff:
+		limit := s.declared.TTL - holdlock.Margin(s.declared.TTL)
+		a.Verdict = "yes"
+		if longest >= limit || s.Get(ledger.LostExpired) > 0 {
+			a.Verdict = "no"
+		}
+		a.Why = fmt.Sprintf("renewal is off; of the TTL of %s a run can use %s, and the slowest of %d took %s", span(s.declared.TTL), span(limit), n, span(longest))
+	default:
+		a.Verdict = "yes"
+		if lost := s.Get(ledger.LostMaxHold) + s.Get(ledger.LostPaused) + s.Get(ledger.LostUnreachable); lost > 0 {
+			a.Verdict = "no"
+		}
+		a.Why = fmt.Sprintf("the lease is renewed, up to MaxHold (%s); the slowest of %d runs took %s; %d were cut off there, and %d lost because no renewal "+
+			"came through within the TTL of %s", span(s.declared.MaxHold), n, span(longest), s.Get(ledger.LostMaxHold),
+			s.Get(ledger.LostPaused)+s.Get(ledger.LostUnreachable), span(s.declared.TTL))
+	}
+	return a
+}
+
+func ownership(t driver.Traits) Answer {
+	return Answer{
+		Question: "Does the release check ownership?", Verdict: "yes",
+		Why: fmt.Sprintf("holdlock releases a term by its nonce, in one step in the store (%s); whether other code touches the same key is for holdlock audit", t.Name),
+	}
+}
+
+func neverReleased(s *subject) Answer {
+	a := Answer{Question: "What happens if it is never released?", Verdict: Unknown, Why: "no program has said what the lock is declared as"}
+	d := s.declared
+	if d == nil {
+		return a
+	}
+	a.Verdict = fmt.Sprintf("free after %s", span(max(d.TTL, d.MinHold)))
+	a.Why = fmt.Sprintf("a holder that dies blocks it for %s", span(max(d.TTL, d.MinHold)))
+	switch {
+	case d.RenewOff:
+		a.Why += "; one that hangs does not block it longer, and runs on beside its successor"
+	case d.MaxHold == holdlock.Forever:
+		a.Why += "; one that hangs and lives blocks it for ever, as MaxHold is off"
+	default:
+		a.Why += fmt.Sprintf("; one that hangs and lives blocks it for %s (MaxHold)", span(d.MaxHold))
+	}
+	a.Why += fmt.Sprintf("; seen in this period: %s", times(s.Get(ledger.Lapsed), "lapse", "lapses"))
+	var longest time.Duration
+	var skips uint64
+	for _, b := range s.Blocks {
+		if took := b.Last.Sub(b.First); took > longest {
+			longest, skips = took, b.Skips
+		}
+	}
+	if skips > 1 {
+		a.Why += fmt.Sprintf(", and %d attempts skipped behind one term over %s", skips, span(longest))
+	}
+	return a
+}
+
+func doubleRunCheap(s *subject, t driver.Traits) Answer {
+	a := Answer{Question: "Is a double run cheap, or does it need the database?", Verdict: Unknown}
+	double := s.doubleRun()
+	seen := fmt.Sprintf("; seen in this period: %s that may have been one", times(s.Get(ledger.Lapsed)+s.Lost(), "loss", "losses"))
+	switch double {
+	case holdlock.Undeclared:
+		a.Why = "nobody has declared what it costs" + seen
+	case holdlock.Harmless:
+		a.Verdict, a.Why = "cheap", "declared harmless: the work may run twice"+seen
+	case holdlock.Costly:
+		a.Verdict, a.Why = "cheap enough", "declared costly: it can be put right"+seen
+	case holdlock.Harmful:
+		a.Verdict = "needs the database"
+		a.Why = fmt.Sprintf("declared harmful, and no lease excludes effects: take it inside the transaction of its writes; guard: %s; this store forgets %s",
+			s.declared.Guard, t.Forgets)
+		if s.declared.AcceptRisk != "" {
+			a.Why += fmt.Sprintf("; the risk is accepted: %q", s.declared.AcceptRisk)
+		}
+		a.Why += seen
+	}
+	return a
+}
+
+func stillNeeded(s *subject) Answer {
+	a := Answer{Question: "Is it still needed?", Verdict: Unknown}
+	n, met := s.Get(ledger.Attempts), s.Get(ledger.Contended)
+	switch {
+	case n == 0:
+		a.Verdict, a.Why = "not used", fmt.Sprintf("no attempt in %.0f days", s.period.Days())
+	case met > 0:
+		a.Verdict, a.Why = "yes", fmt.Sprintf("%d of %d attempts met another holder", met, n)
+	case n < 300 || s.period.Days() < 14:
+		a.Why = fmt.Sprintf("none of %d attempts met another holder in %.0f days, which is too little to tell", n, s.period.Days())
+	default:
+		a.Verdict, a.Why = "perhaps not", fmt.Sprintf("none of %d attempts met another holder: with 95%% confidence under %.2g%% do", n, 100*ruleOfThree(n))
+	}
+	return a
+}
