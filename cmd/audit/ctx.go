@@ -21,17 +21,16 @@ const (
 // for people.
 func (s *scan) release(l *lock, c inspector.Cursor, ctx ast.Expr, what string) {
 	later, fresh := s.later(c)
-	if !later {
+	life, why := s.life(ctx, fresh, 0)
+	switch {
+	case life == lifeFree:
+		l.judge(OK, "")
+	case !later:
 		l.judge(Unknown, "the release is not deferred: whether its context can have ended depends on the code around it")
-		return
-	}
-	switch life, why := s.life(ctx, fresh, 0); life {
-	case lifeEnds:
+	case life == lifeEnds:
 		s.report(l, ReleaseContext, c.Node().Pos(),
 			what+" is released with "+why+"; if that has ended by then, nothing is sent and the lock stays taken",
 			"release with a context of its own, as in context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)")
-		l.judge(OK, "")
-	case lifeFree:
 		l.judge(OK, "")
 	default:
 		l.judge(Unknown, "the context of the release comes from elsewhere: "+show(ctx))

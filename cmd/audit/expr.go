@@ -82,6 +82,10 @@ func (s *scan) textOf(e ast.Expr, depth int) (text string, whole bool) {
 		return "…", false
 	}
 	switch src := s.source(e).(type) {
+	case *ast.Ident:
+		if text, ok := s.embedded[s.object(src)]; ok {
+			return text, true
+		}
 	case *ast.BinaryExpr:
 		if src.Op == token.ADD {
 			x, a := s.textOf(src.X, depth+1)

@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"go/types"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,6 +76,7 @@ func (s *scan) findLocks() {
 		return true
 	})
 	s.findScripts()
+	s.findEmbedded()
 	s.findSQL()
 }
 
@@ -155,7 +157,7 @@ func (s *scan) lockOfDefs(obj types.Object, depth int) *lock {
 // called names a lock in messages.
 func called(l *lock, e ast.Expr) string {
 	if l != nil && l.Name.Constant {
-		return "lock " + l.Name.Text
+		return "lock " + strconv.Quote(l.Name.Text)
 	}
 	if e != nil {
 		return "the lock " + show(e)

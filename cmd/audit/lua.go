@@ -4,6 +4,8 @@ import (
 	"go/ast"
 	"go/constant"
 	"go/token"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -41,7 +43,49 @@ func (s *scan) findScripts() {
 	}
 }
 
-// addScript notes one SET or SETNX of a script; m are its submatches in text.
+// embed reads the file that a go:embed comment puts into a variable.
+func (s *scan) embed(spec *ast.ValueSpec, c inspector.Cursor) {
+	doc := spec.Doc
+	if decl, ok := c.Parent().Node().(*ast.GenDecl); ok && doc == nil {
+		doc = decl.Doc
+	}
+	if doc == nil || len(spec.Names) != 1 || len(spec.Values) != 0 {
+		return
+	}
+	obj := s.info.Defs[spec.Names[0]]
+	for _, line := range doc.List {
+		name, ok := strings.CutPrefix(line.Text, "//go:embed ")
+		if name = strings.TrimSpace(name); !ok || obj == nil || (filepath.Ext(name) != ".lua" && filepath.Ext(name) != ".sql") {
+			continue
+		}
+		if !filepath.IsLocal(name) {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(filepath.Dir(s.pass.Fset.Position(spec.Pos()).Filename), name))
+		if err == nil { // else there is nothing to see
+			s.embedded[obj] = string(b)
+		}
+	}
+}
+
+// findEmbedded finds scripts in files that are put into variables.
+func (s *scan) findEmbedded() {
+	for _, f := range s.files {
+		for c := range f.Preorder((*ast.ValueSpec)(nil)) {
+			spec := c.Node().(*ast.ValueSpec)
+			text, ok := s.embedded[s.info.Defs[spec.Names[0]]]
+			if !ok {
+				continue
+			}
+			for _, m := range luaSet.FindAllStringSubmatchIndex(text, -1) {
+				s.addScript(c, nil, text, m)
+			}
+		}
+	}
+}
+
+// addScript notes one SET or SETNX of a script; m are its submatches in text. lit is nil if the text stands in a file of
+// its own.
 func (s *scan) addScript(c inspector.Cursor, lit *ast.BasicLit, text string, m []int) {
 	args := arguments(text[m[1]:])
 	setnx := strings.EqualFold(text[m[2]:m[3]], "setnx")
@@ -50,7 +94,7 @@ func (s *scan) addScript(c inspector.Cursor, lit *ast.BasicLit, text string, m [
 	}
 	key, _, _ := strings.Cut(args, ",")
 	l := s.add(c, RedisScript, "redis.call "+strings.ToUpper(text[m[2]:m[3]]), Name{Text: strings.TrimSpace(key)}, TTL{State: TTLNone})
-	if lit.Value[0] == '`' { // a raw string stands in the file as it is
+	if lit != nil && lit.Value[0] == '`' { // a raw string stands in the file as it is
 		l.at = lit.Pos() + token.Pos(m[0])
 		l.Pos = s.pass.Fset.Position(l.at)
 	}
@@ -70,7 +114,7 @@ func (s *scan) addScript(c inspector.Cursor, lit *ast.BasicLit, text string, m [
 		l.unknown(f, "who runs the script is not followed")
 	}
 	near := s.names(s.decl(c))
-	for e := range c.Enclosing((*ast.ValueSpec)(nil), (*ast.AssignStmt)(nil)) {
+	for e := range c.Enclosing((*ast.ValueSpec)(nil), (*ast.AssignStmt)(nil)) { // c itself too
 		switch n := e.Node().(type) {
 		case *ast.ValueSpec:
 			for _, id := range n.Names {

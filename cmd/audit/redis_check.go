@@ -90,7 +90,7 @@ func (s *scan) touch(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) (to
 			t.keys = append(t.keys, a) // redigo lists keys and values
 		}
 	}
-	if made, ok := s.source(receiver(call)).(*ast.CallExpr); ok {
+	if made, ok := s.made(receiver(call)).(*ast.CallExpr); ok {
 		for _, a := range made.Args {
 			if text, whole := s.text(a); whole && strings.Contains(text, "call") {
 				t.script = text
@@ -98,6 +98,16 @@ func (s *scan) touch(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) (to
 		}
 	}
 	return t, len(t.keys) > 0
+}
+
+// made is where a script comes from: as source, and through a field that is set once.
+func (s *scan) made(e ast.Expr) ast.Expr {
+	if sel, ok := ast.Unparen(e).(*ast.SelectorExpr); ok {
+		if v, ok := s.object(sel).(*types.Var); ok && v.IsField() && !v.Exported() && len(s.defs[v]) == 1 && s.defs[v][0].rhs != nil {
+			return s.source(s.defs[v][0].rhs)
+		}
+	}
+	return s.source(e)
 }
 
 // queued tells whether a type collects commands to send them together.

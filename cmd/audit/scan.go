@@ -63,6 +63,8 @@ type scan struct {
 	uses    map[types.Object][]inspector.Cursor // where an object is named
 	params  map[types.Object]bool
 	aliased map[types.Object]bool // its address is taken: it can change out of sight
+
+	embedded map[types.Object]string // what go:embed puts into a string
 }
 
 // def is one assignment: result number index of rhs, or rhs itself if index is below 0. A nil rhs is a value that is not
@@ -79,6 +81,7 @@ func newScan(pass *analysis.Pass, in *inspector.Inspector, off Fault) *scan {
 		silent: map[silenced]bool{}, byCall: map[*ast.CallExpr]*lock{},
 		defs: map[types.Object][]def{}, uses: map[types.Object][]inspector.Cursor{},
 		params: map[types.Object]bool{}, aliased: map[types.Object]bool{},
+		embedded: map[types.Object]string{},
 	}
 	s.index()
 	return s
@@ -99,6 +102,7 @@ func (s *scan) index() {
 			}
 			s.assign(n.Lhs, n.Rhs, c)
 		case *ast.ValueSpec:
+			s.embed(n, c)
 			lhs := make([]ast.Expr, len(n.Names))
 			for i, name := range n.Names {
 				lhs[i] = name

@@ -26,7 +26,9 @@ import (
 // Exit codes, as docs/cli.md lists them. They follow sysexits.h where that has a word for it.
 const (
 	exitOK          = 0
+	exitFindings    = 1  // audit: a fault that --fail-on names
 	exitUsage       = 64 // EX_USAGE: bad flag, name or URL; nothing was done
+	exitIncomplete  = 65 // EX_DATAERR: audit: some code could not be read
 	exitUnavailable = 69 // EX_UNAVAILABLE: the store cannot be reached, read or trusted; nothing was run
 	exitLost        = 70 // EX_SOFTWARE: the lock was lost; the command was stopped before it could pass on
 	exitHeld        = 75 // EX_TEMPFAIL: someone else holds the lock; nothing was run
@@ -40,6 +42,7 @@ type command struct {
 	Ls      lsCmd      `cmd:"" help:"List the locks that are held."`
 	Inspect inspectCmd `cmd:"" help:"Show who holds a lock."`
 	Break   breakCmd   `cmd:"" help:"End somebody's term of a lock. Shows it first; --token does it."`
+	Audit   auditCmd   `cmd:"" help:"List the locks in Go code, and their faults."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
