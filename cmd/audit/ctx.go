@@ -26,6 +26,7 @@ func (s *scan) release(l *lock, c inspector.Cursor, ctx ast.Expr, what string) {
 	case life == lifeFree:
 		l.judge(OK, "")
 	case !later:
+		s.wrap(l, c, ctx, what)
 		l.judge(Unknown, "the release is not deferred: whether its context can have ended depends on the code around it")
 	case life == lifeEnds:
 		s.report(l, ReleaseContext, c.Node().Pos(),
@@ -34,6 +35,50 @@ func (s *scan) release(l *lock, c inspector.Cursor, ctx ast.Expr, what string) {
 		l.judge(OK, "")
 	default:
 		l.judge(Unknown, "the context of the release comes from elsewhere: "+show(ctx))
+	}
+}
+
+// A wrapper is a function of this package that releases a lock with a context that its caller gives it.
+type wrapper struct {
+	lock *lock
+	what string
+	arg  int // the context's place among the arguments
+}
+
+// wrap notes that a release is one of a wrapper, if its context is a parameter of the function around it.
+func (s *scan) wrap(l *lock, c inspector.Cursor, ctx ast.Expr, what string) {
+	d := s.decl(c)
+	v, ok := s.object(ctx).(*types.Var)
+	if d == nil || !ok || !s.params[v] || !isContext(v.Type()) || len(s.defs[v]) > 0 || s.enclosing(c, true) != ast.Node(d) {
+		return
+	}
+	fn, ok := s.info.Defs[d.Name].(*types.Func)
+	if !ok {
+		return
+	}
+	for i := range fn.Signature().Params().Len() {
+		if fn.Signature().Params().At(i) == v {
+			s.wrappers[fn] = append(s.wrappers[fn], wrapper{l, what, i})
+		}
+	}
+}
+
+// followWrappers judges the calls of wrappers as releases, and those that are wrappers themselves in turn.
+func (s *scan) followWrappers() {
+	for range maxDepth {
+		found := s.wrappers
+		s.wrappers = map[*types.Func][]wrapper{}
+		if len(found) == 0 {
+			return
+		}
+		s.calls(func(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) bool {
+			for _, w := range found[fn] {
+				if w.arg < len(call.Args) {
+					s.release(w.lock, c, call.Args[w.arg], w.what)
+				}
+			}
+			return true
+		})
 	}
 }
 

@@ -23,7 +23,7 @@ import (
 const fixturesDir = "testdata/fixtures"
 
 // moduleEnv is the environment for a module that is none of this workspace's.
-func moduleEnv() []string { return append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod") }
+func moduleEnv() []string { return append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly") }
 
 var fixtures = sync.OnceValues(func() ([]*packages.Package, error) {
 	return load(context.Background(), &LoadOptions{Dir: fixturesDir, Env: moduleEnv()}, []string{"./..."})

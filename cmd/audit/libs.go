@@ -106,6 +106,7 @@ func (s *scan) findUses() {
 			s.checkRedisSet(l)
 		}
 	}
+	s.followWrappers()
 }
 
 // lockOf returns the lock that an expression holds, if the package shows which one: what is assigned to it, or to the

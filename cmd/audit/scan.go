@@ -59,6 +59,8 @@ type scan struct {
 	touched []touch
 	unlocks []unlock
 
+	wrappers map[*types.Func][]wrapper
+
 	defs    map[types.Object][]def              // what is assigned to a variable, a field or the result of a function
 	uses    map[types.Object][]inspector.Cursor // where an object is named
 	params  map[types.Object]bool
@@ -81,7 +83,7 @@ func newScan(pass *analysis.Pass, in *inspector.Inspector, off Fault) *scan {
 		silent: map[silenced]bool{}, byCall: map[*ast.CallExpr]*lock{},
 		defs: map[types.Object][]def{}, uses: map[types.Object][]inspector.Cursor{},
 		params: map[types.Object]bool{}, aliased: map[types.Object]bool{},
-		embedded: map[types.Object]string{},
+		embedded: map[types.Object]string{}, wrappers: map[*types.Func][]wrapper{},
 	}
 	s.index()
 	return s
