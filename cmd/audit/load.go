@@ -39,7 +39,11 @@ func Run(ctx context.Context, o *LoadOptions, patterns ...string) (*Report, erro
 	if err != nil {
 		return nil, err
 	}
-	return analyze(o, pkgs, "")
+	r, err := analyze(o, pkgs, "")
+	if err == nil && len(pkgs) == 0 { // a clean report about nothing would mislead
+		r.Problems = append(r.Problems, Problem{Message: "no packages match " + strings.Join(patterns, " ")})
+	}
+	return r, err
 }
 
 // load lists the packages with the go command and type-checks them from source: those that match in full, what they
@@ -147,13 +151,14 @@ func (l *loader) check(p *packages.Package, f *future) {
 	}
 	full := l.full[p]
 	files := l.parse(p, full)
+	cgo := importsC(files)
 	conf := types.Config{
 		Importer:         importer(func(path string) (*types.Package, error) { return l.imported(p, path) }),
 		IgnoreFuncBodies: !full,
 		FakeImportC:      true,
 		Sizes:            p.TypesSizes,
 		Error: func(err error) {
-			if full {
+			if full && !(cgo && ofC(err)) {
 				p.TypeErrors = append(p.TypeErrors, asTypeError(err))
 			}
 		},
@@ -173,6 +178,23 @@ func (l *loader) check(p *packages.Package, f *future) {
 	p.Types, _ = conf.Check(p.PkgPath, l.fset, files, p.TypesInfo) // errors are collected above
 	p.IllTyped = len(p.TypeErrors) > 0 || len(p.Errors) > 0
 	f.types = p.Types
+}
+
+// importsC tells whether a package uses C, whose types are not known here: cgo is not run.
+func importsC(files []*ast.File) bool {
+	for _, f := range files {
+		for _, i := range f.Imports {
+			if i.Path.Value == `"C"` {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ofC tells whether an error follows from that.
+func ofC(err error) bool {
+	return strings.Contains(err.Error(), "invalid type") || strings.Contains(err.Error(), "_C_") || strings.Contains(err.Error(), "C.")
 }
 
 func asTypeError(err error) types.Error {

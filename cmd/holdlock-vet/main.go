@@ -2,7 +2,8 @@
 //
 //	go vet -vettool=$(which holdlock-vet) ./...
 //
-// It has the rules of holdlock audit and reports faults only; the inventory is holdlock audit's.
+// It has the rules of holdlock audit and reports faults only; the inventory is holdlock audit's. Tests and generated files are
+// left out unless -holdlock.tests and -holdlock.generated ask for them.
 package main
 
 import (
