@@ -127,7 +127,7 @@ func (s *scan) addScript(c inspector.Cursor, lit *ast.BasicLit, text string, m [
 		}
 	}
 	switch {
-	case !has(lockWords, near...):
+	case !has(lockWords, near...) && !has(doingWords, near...):
 		l.Maybe = true
 		l.unknown(NoExpiry, "nothing here says whether this is a lock")
 	case l.TTL.State == TTLNone:

@@ -155,12 +155,12 @@ func (s *scan) checkRedisSet(l *lock) {
 		g, why := s.strength(l.redis.value, l.redis.key)
 		s.judgeStrength(l, g, why, l.redis.value.Pos(), "the value that is set")
 	}
-	s.checkReply(l)
+	s.checkReply(l, in, related)
 }
 
 // isLock looks for signs that a key is a lock.
 func (s *scan) isLock(l *lock, in *ast.FuncDecl, related []touch) bool {
-	near := append(s.names(in), s.identifiers(l.redis.key)...)
+	near := s.names(in)
 	for c := range l.cur.Enclosing((*ast.AssignStmt)(nil), (*ast.ValueSpec)(nil), (*ast.FuncDecl)(nil)) {
 		a, ok := c.Node().(*ast.AssignStmt)
 		if !ok {
@@ -171,7 +171,7 @@ func (s *scan) isLock(l *lock, in *ast.FuncDecl, related []touch) bool {
 		}
 		break
 	}
-	if has(lockWords, near...) {
+	if has(lockWords, near...) || has(doingWords, near...) || has(lockWords, s.identifiers(l.redis.key)...) {
 		return true
 	}
 	for _, t := range related {
@@ -252,8 +252,13 @@ func (s *scan) checkTouch(l *lock, in *ast.FuncDecl, t touch, related []touch) b
 }
 
 // checkReply finds out whether the answer "somebody else has it" is looked at.
-func (s *scan) checkReply(l *lock) {
+func (s *scan) checkReply(l *lock, in *ast.FuncDecl, related []touch) {
 	l.unknown(LossIgnored, "whether the work ends before the expiry is not in the code")
+	for _, t := range related {
+		if t.in == in && t.what == touchGet {
+			return // reading the value back says it too
+		}
+	}
 	fn := s.callee(l.cur.Node().(*ast.CallExpr))
 	if queued(s.info.TypeOf(receiver(l.cur.Node().(*ast.CallExpr)))) || fn.Name() == "Nx" || fn.Name() == "Value" || fn.Name() == "Send" {
 		return

@@ -47,9 +47,15 @@ func TestCanBe(t *testing.T) {
 		pattern, name string
 		want          bool
 	}{
-		{"a…", "a", true}, {"a…", "ab", true}, {"a…", "b", false},
-		{"…z", "xyz", true}, {"…z", "xy", false},
-		{"a…b…c", "a1b2c", true}, {"a…b…c", "a1c2b", false}, {"a…b…c", "abc", true}, {"a…a", "a", false},
+		{"a…", "a", true},
+		{"a…", "ab", true},
+		{"a…", "b", false},
+		{"…z", "xyz", true},
+		{"…z", "xy", false},
+		{"a…b…c", "a1b2c", true},
+		{"a…b…c", "a1c2b", false},
+		{"a…b…c", "abc", true},
+		{"a…a", "a", false},
 		{"cfg.Name", "x", true},
 	} {
 		if got := (Name{Text: c.pattern}).canBe(c.name); got != c.want {

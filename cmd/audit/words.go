@@ -10,10 +10,15 @@ import (
 // lockWords are what people call locks. They are compared with whole words, so that a block, a clock or an account's
 // lockout is none.
 var lockWords = map[string]bool{
-	"lock": true, "locks": true, "locked": true, "locker": true, "locking": true, "unlock": true, "relock": true, "trylock": true,
-	"mutex": true, "mutexes": true, "mtx": true, "mutual": true, "lease": true, "leases": true, "leader": true, "leadership": true,
-	"redlock": true, "distlock": true, "dlock": true, "rlock": true, "semaphore": true, "singleton": true, "exclusive": true,
-	"acquire": true, "acquired": true, "lockkey": true, "lockname": true, "lockid": true, "redislock": true,
+	"lock": true, "locks": true, "locker": true, "trylock": true, "mutex": true, "mutexes": true, "mtx": true, "lease": true,
+	"leader": true, "leadership": true, "redlock": true, "distlock": true, "dlock": true, "rlock": true, "semaphore": true,
+	"singleton": true, "lockkey": true, "lockname": true, "lockid": true, "redislock": true,
+}
+
+// doingWords are what functions and their results are called besides. In a key they would say too little: an account that
+// is locked, an offer that is exclusive.
+var doingWords = map[string]bool{
+	"locked": true, "locking": true, "unlock": true, "relock": true, "acquire": true, "acquired": true, "exclusive": true,
 }
 
 // releaseWords are what people call giving a lock back.
