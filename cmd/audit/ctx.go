@@ -150,7 +150,7 @@ func (s *scan) lifeOfVar(v *types.Var, fresh ast.Node, depth int) (life, string)
 		all, why = append(all, lifeEnds), "the context of the caller, "+v.Name()
 	}
 	for _, d := range s.defs[v] {
-		if d.rhs == nil || d.index > 0 {
+		if d.rhs == nil || (d.index > 0 && !s.isErrgroup(d.rhs)) { // an errgroup's context is the second result
 			return lifeUnknown, ""
 		}
 		if id, ok := ast.Unparen(d.rhs).(*ast.Ident); ok && s.object(id) == types.Object(v) {
@@ -175,6 +175,13 @@ func (s *scan) lifeOfVar(v *types.Var, fresh ast.Node, depth int) (life, string)
 	}
 	return all[0], why
 }
+
+func (s *scan) isErrgroup(e ast.Expr) bool {
+	call, ok := ast.Unparen(e).(*ast.CallExpr)
+	return ok && s.callee(call) != nil && s.callee(call).FullName() == errgroupContext
+}
+
+const errgroupContext = "golang.org/x/sync/errgroup.WithContext"
 
 // derives tells whether rhs only puts a further end or a value on v itself.
 func (s *scan) derives(rhs ast.Expr, v *types.Var) bool {
@@ -250,7 +257,7 @@ func (s *scan) lifeOfCall(call *ast.CallExpr, fresh ast.Node, depth int) (life, 
 		return l, why
 	case "os/signal.NotifyContext":
 		return lifeEnds, "a context that a signal ends"
-	case "golang.org/x/sync/errgroup.WithContext":
+	case errgroupContext:
 		return lifeEnds, "the context of an errgroup, which ends with it"
 	case "(*net/http.Request).Context":
 		return lifeEnds, "the context of the request"

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // module writes files into a new module and returns its directory. A name that ends in / is no file.
@@ -334,15 +333,4 @@ func documentedFields(doc, kind string) map[string]bool {
 		}
 	}
 	return out
-}
-
-// BenchmarkLoad is the cost of reading the fixtures, which import etcd's client, gRPC, rueidis, pgx and gorm, from source.
-func BenchmarkLoad(b *testing.B) {
-	start := time.Now()
-	for b.Loop() {
-		if _, err := load(context.Background(), &LoadOptions{Dir: fixturesDir, Env: moduleEnv()}, []string{"./..."}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(time.Since(start).Seconds()/float64(b.N), "s/load")
 }

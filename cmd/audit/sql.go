@@ -71,7 +71,11 @@ func (s *scan) findSQL() {
 				continue
 			}
 			for _, m := range sqlLock.FindAllStringSubmatch(text, -1) {
-				l := s.advisory(c, m[1], Name{Text: inParens(text, m[1])})
+				name := Name{Text: inParens(text, m[1])}
+				if name.Text == "" { // the text goes on elsewhere
+					name.Text = "…"
+				}
+				l := s.advisory(c, m[1], name)
 				l.unknown(SessionOnPool, "what runs the statement is not in sight")
 			}
 		}
@@ -195,6 +199,10 @@ func (s *scan) addAdvisory(c inspector.Cursor, call *ast.CallExpr, fn *types.Fun
 		}
 		return s.name(args[n-1]).Text
 	})
+	before, _, _ := strings.Cut(text, name.Text)
+	for i := strings.Count(before, "?"); name.Text != "" && !call.Ellipsis.IsValid() && i < len(args) && strings.Contains(name.Text, "?"); i++ {
+		name.Text = strings.Replace(name.Text, "?", s.name(args[i]).Text, 1)
+	}
 	l := s.advisory(c, function, name)
 	if m := sqlHolder.FindStringSubmatch(strings.TrimSpace(inParens(text, function))); m != nil && m[0] == strings.TrimSpace(inParens(text, function)) {
 		if n, _ := strconv.Atoi(m[1]); n >= 1 && n <= len(args) && !call.Ellipsis.IsValid() {
