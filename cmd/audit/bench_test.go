@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -36,8 +37,10 @@ func BenchmarkColdAgainstGoVet(b *testing.B) {
 					out, err := cmd.CombinedOutput()
 					wall[i] += time.Since(start)
 					cpu[i] += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-					if err != nil && i == 0 { // go vet has something to say of the examples of redsync
+					if err != nil && (i == 0 || bytes.Contains(out, []byte("go.sum"))) {
 						b.Fatalf("%v: %s", err, out)
+					} else if err != nil { // it may have something to say of other people's code
+						b.Logf("go vet: %s", out)
 					}
 				}
 			}

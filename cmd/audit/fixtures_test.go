@@ -20,13 +20,21 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-const fixturesDir = "testdata/fixtures"
+const (
+	fixturesDir = "testdata/fixtures" // a module of its own, with everything but this library
+	holdDir     = "testdata/hold"     // a package of this module
+)
 
 // moduleEnv is the environment for a module that is none of this workspace's.
 func moduleEnv() []string { return append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly") }
 
 var fixtures = sync.OnceValues(func() ([]*packages.Package, error) {
-	return load(context.Background(), &LoadOptions{Dir: fixturesDir, Env: moduleEnv()}, []string{"./..."})
+	pkgs, err := load(context.Background(), &LoadOptions{Dir: fixturesDir, Env: moduleEnv()}, []string{"./..."})
+	if err != nil {
+		return nil, err
+	}
+	hold, err := load(context.Background(), &LoadOptions{}, []string{"./" + holdDir})
+	return append(pkgs, hold...), err
 })
 
 // loadFixtures returns the fixtures, loaded once.
@@ -49,19 +57,12 @@ var want = regexp.MustCompile(`(?://|--) want(-\d+)? (.*)$`)
 func expectations(t *testing.T) []string {
 	t.Helper()
 	var out []string
-	err := filepath.WalkDir(fixturesDir, func(path string, _ os.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".go") {
-			return err
-		}
+	walkFixtures(t, func(path, rel string) error {
 		f, err := os.Open(path)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		rel, err := filepath.Rel(fixturesDir, path)
-		if err != nil {
-			return err
-		}
 		in := bufio.NewScanner(f)
 		for line := 1; in.Scan(); line++ {
 			m := want.FindStringSubmatch(in.Text())
@@ -77,22 +78,39 @@ func expectations(t *testing.T) []string {
 				at += n
 			}
 			for _, w := range strings.Split(m[2], "; ") {
-				out = append(out, fmt.Sprintf("%s:%d %s", filepath.ToSlash(rel), at, w))
+				out = append(out, fmt.Sprintf("%s:%d %s", rel, at, w))
 			}
 		}
 		return in.Err()
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	slices.Sort(out)
 	return out
+}
+
+// walkFixtures calls f with the path of every file of the fixtures, and with the name that it has in expectations.
+func walkFixtures(t *testing.T, f func(path, rel string) error) {
+	t.Helper()
+	for _, dir := range []string{fixturesDir, holdDir} {
+		err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") {
+				return err
+			}
+			rel, err := filepath.Rel("testdata", path)
+			if err != nil {
+				return err
+			}
+			return f(path, filepath.ToSlash(rel))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // told is what a report says, in the same form.
 func told(t *testing.T, r *Report) []string {
 	t.Helper()
-	abs, err := filepath.Abs(fixturesDir)
+	abs, err := filepath.Abs("testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,22 +196,15 @@ func TestFixturesAreMany(t *testing.T) {
 	}
 	bad, good := 0, 0
 	fset := token.NewFileSet()
-	err := filepath.WalkDir(fixturesDir, func(path string, _ os.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".go") {
-			return err
-		}
+	walkFixtures(t, func(path, rel string) error {
 		f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(fixturesDir, path)
 		if err != nil {
 			return err
 		}
 		for _, d := range f.Decls {
 			faulty := false
 			for line := fset.Position(d.Pos()).Line; line <= fset.Position(d.End()).Line; line++ {
-				faulty = faulty || faults[fmt.Sprintf("%s:%d", filepath.ToSlash(rel), line)]
+				faulty = faulty || faults[fmt.Sprintf("%s:%d", rel, line)]
 			}
 			fn, isFunc := d.(*ast.FuncDecl)
 			switch {
@@ -208,9 +219,6 @@ func TestFixturesAreMany(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Logf("%d cases with a fault, %d without", bad, good)
 	if bad < 30 || good < 30 {
 		t.Errorf("%d cases with a fault and %d without; 30 of each at least", bad, good)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -215,7 +216,7 @@ func TestSilence(t *testing.T) {
 		return "package a\n\nimport (\n\t\"context\"\n\t\"database/sql\"\n)\n\nfunc Lock(ctx context.Context, db *sql.DB) error {\n" + above +
 			"\n\t_, err := db.ExecContext(ctx, \"SELECT pg_advisory_lock(1)\") " + beside + "\n\treturn err\n}\n"
 	}
-	for _, c := range []struct {
+	cases := []struct {
 		above, beside string
 		silent        bool
 	}{
@@ -225,10 +226,18 @@ func TestSilence(t *testing.T) {
 		{"//holdlock:ignore session-on-pool", "", false},
 		{"//holdlock:ignore no-expiry another fault", "", false},
 		{"// holdlock:ignore session-on-pool a space before", "", false},
-	} {
-		r := run(t, module(t, map[string]string{"a/a.go": source(c.above, c.beside)}), LoadOptions{})
-		if got := len(r.All()) == 0; got != c.silent || len(r.Locks) != 1 {
-			t.Errorf("%q %q: silent %v, %d locks", c.above, c.beside, got, len(r.Locks))
+	}
+	files := map[string]string{}
+	for i, c := range cases {
+		files[fmt.Sprintf("p%d/a.go", i)] = source(c.above, c.beside)
+	}
+	r := run(t, module(t, files), LoadOptions{})
+	if len(r.Locks) != len(cases) {
+		t.Fatalf("%d locks in %d packages", len(r.Locks), len(cases))
+	}
+	for i, c := range cases {
+		if got := len(r.Locks[i].Findings) == 0; got != c.silent {
+			t.Errorf("%q %q: silent %v", c.above, c.beside, got)
 		}
 	}
 }

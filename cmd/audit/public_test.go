@@ -61,7 +61,7 @@ var publics = []public{
 	},
 	{
 		name:     "goose: a session lock on a connection that its caller gives it",
-		patterns: []string{"github.com/pressly/goose/v3/lock/..."},
+		patterns: []string{"github.com/pressly/goose/v3/lock", "github.com/pressly/goose/v3/lock/internal/..."},
 		want:     []string{`github.com/pressly/goose/v3/lock postgres.go:105: lock pg-advisory "l.lockID" end of session`},
 	},
 	{
