@@ -127,7 +127,7 @@ func (s *scan) addScript(c inspector.Cursor, lit *ast.BasicLit, text string, m [
 		}
 	}
 	switch {
-	case !has(lockWords, near...) && !has(doingWords, near...):
+	case !has(lockWords, near...) && !has(takeWords, near...):
 		l.Maybe = true
 		l.unknown(NoExpiry, "nothing here says whether this is a lock")
 	case l.TTL.State == TTLNone:

@@ -161,17 +161,17 @@ func (s *scan) checkRedisSet(l *lock) {
 // isLock looks for signs that a key is a lock.
 func (s *scan) isLock(l *lock, in *ast.FuncDecl, related []touch) bool {
 	near := s.names(in)
-	for c := range l.cur.Enclosing((*ast.AssignStmt)(nil), (*ast.ValueSpec)(nil), (*ast.FuncDecl)(nil)) {
-		a, ok := c.Node().(*ast.AssignStmt)
-		if !ok {
-			break
+	var results []string
+	for c := range l.cur.Enclosing((*ast.AssignStmt)(nil), (*ast.FuncDecl)(nil), (*ast.FuncLit)(nil)) {
+		if a, ok := c.Node().(*ast.AssignStmt); ok {
+			for _, lhs := range a.Lhs {
+				results = append(results, types.ExprString(lhs))
+			}
 		}
-		for _, lhs := range a.Lhs {
-			near = append(near, types.ExprString(lhs))
-		}
-		break
+		break // the innermost
 	}
-	if has(lockWords, near...) || has(doingWords, near...) || has(lockWords, s.identifiers(l.redis.key)...) {
+	if has(lockWords, near...) || has(takeWords, near...) || has(lockWords, results...) || has(gotWords, results...) ||
+		has(lockWords, s.identifiers(l.redis.key)...) {
 		return true
 	}
 	for _, t := range related {

@@ -15,11 +15,12 @@ var lockWords = map[string]bool{
 	"singleton": true, "lockkey": true, "lockname": true, "lockid": true, "redislock": true,
 }
 
-// doingWords are what functions and their results are called besides. In a key they would say too little: an account that
-// is locked, an offer that is exclusive.
-var doingWords = map[string]bool{
-	"locked": true, "locking": true, "unlock": true, "relock": true, "acquire": true, "acquired": true, "exclusive": true,
-}
+// takeWords are what functions and scripts that take locks are called besides, and gotWords what their results are. They
+// would say too little elsewhere: an account that is locked, a level that is unlocked.
+var (
+	takeWords = map[string]bool{"acquire": true, "relock": true}
+	gotWords  = map[string]bool{"locked": true, "acquired": true}
+)
 
 // releaseWords are what people call giving a lock back.
 var releaseWords = map[string]bool{
