@@ -28,6 +28,7 @@ const (
 	exitOK          = 0
 	exitFindings    = 1  // review, doctor, audit: there is something that --fail-on asks to fail for
 	exitUsage       = 64 // EX_USAGE: bad flag, name or URL; nothing was done
+	exitIncomplete  = 65 // EX_DATAERR: audit: some code could not be read
 	exitUnavailable = 69 // EX_UNAVAILABLE: the store cannot be reached, read or trusted; nothing was run
 	exitLost        = 70 // EX_SOFTWARE: the lock was lost; the command was stopped before it could pass on
 	exitHeld        = 75 // EX_TEMPFAIL: someone else holds the lock; nothing was run
@@ -43,6 +44,7 @@ type command struct {
 	Break   breakCmd   `cmd:"" help:"End somebody's term of a lock. Shows it first; --token does it."`
 	Review  reviewCmd  `cmd:"" help:"Which locks are about to hurt, and which are still needed?"`
 	Doctor  doctorCmd  `cmd:"" help:"Is the store set up so that it keeps locks?"`
+	Audit   auditCmd   `cmd:"" help:"List the locks in Go code, and their faults."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

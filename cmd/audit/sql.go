@@ -1,0 +1,333 @@
+package audit
+
+import (
+	"go/ast"
+	"go/constant"
+	"go/token"
+	"go/types"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/tools/go/ast/inspector"
+)
+
+var (
+	// A function of PostgreSQL after a word of SQL, so that a message that names the function is no statement.
+	sqlLock   = regexp.MustCompile(`(?is)\b(?:select|perform|where|values|from|and|case|when|then|do|begin|set|,)\s*.*?\b(pg_(?:try_)?advisory_(?:xact_)?lock(?:_shared)?)\s*\(`)
+	sqlUnlock = regexp.MustCompile(`(?is)\b(?:select|perform|where|from|do|begin)\b.*?\bpg_advisory_unlock(?:_all|_shared)?\s*\(`)
+	// A statement that does nothing but take a lock for the transaction.
+	sqlOnlyXact = regexp.MustCompile(`(?is)^\s*select\s+pg_(?:try_)?advisory_xact_lock(?:_shared)?\s*\([^;]*\)\s*(?:as\s+\w+\s*)?;?\s*$`)
+	sqlHolder   = regexp.MustCompile(`\$(\d+)`)
+)
+
+// statement are the methods that take SQL, if their signature has a string and more.
+var statement = map[string]bool{
+	"Exec": true, "ExecContext": true, "Query": true, "QueryContext": true, "QueryRow": true, "QueryRowContext": true, "Queryx": true, "QueryxContext": true,
+	"QueryRowx": true, "QueryRowxContext": true, "Get": true, "GetContext": true, "Select": true, "SelectContext": true, "MustExec": true,
+	"MustExecContext": true, "NamedExec": true, "NamedExecContext": true, "Raw": true, "NewRaw": true, "Prepare": true, "PrepareContext": true,
+	"Queue": true, "ExecParams": true,
+}
+
+// answered are those of them that give back no rows.
+var answerless = map[string]bool{
+	"Exec": true, "ExecContext": true, "MustExec": true, "MustExecContext": true, "NamedExec": true, "NamedExecContext": true,
+}
+
+// findSQL finds advisory locks in SQL: first in calls that run a statement, then in string constants that no such call
+// was seen to use.
+func (s *scan) findSQL() {
+	used := map[*ast.BasicLit]bool{}
+	s.calls(func(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) bool {
+		if fn.Signature().Recv() == nil || !statement[fn.Name()] {
+			return true
+		}
+		for i, a := range call.Args {
+			if i > 2 {
+				break
+			}
+			text, _ := s.text(a)
+			if !strings.Contains(strings.ToLower(text), "advisory_") {
+				continue
+			}
+			s.literals(a, used, 0)
+			if m := sqlLock.FindStringSubmatch(text); m != nil {
+				s.addAdvisory(c, call, fn, m[1], text, call.Args[i+1:])
+			} else if sqlUnlock.MatchString(text) {
+				s.unlocks = append(s.unlocks, unlock{c, call})
+			}
+			break
+		}
+		return true
+	})
+	for _, f := range s.files {
+		for c := range f.Preorder((*ast.BasicLit)(nil)) {
+			lit := c.Node().(*ast.BasicLit)
+			if lit.Kind != token.STRING || used[lit] || !strings.Contains(strings.ToLower(lit.Value), "advisory_") || s.isMessage(c) {
+				continue
+			}
+			text, err := strconv.Unquote(lit.Value)
+			if err != nil {
+				continue
+			}
+			for _, m := range sqlLock.FindAllStringSubmatch(text, -1) {
+				name := Name{Text: inParens(text, m[1])}
+				if name.Text == "" { // the text goes on elsewhere
+					name.Text = "…"
+				}
+				l := s.advisory(c, m[1], name)
+				l.unknown(SessionOnPool, "what runs the statement is not in sight")
+			}
+		}
+	}
+	for _, u := range s.unlocks {
+		if ctx := s.ctxArg(u.call); ctx != nil {
+			s.release(s.advisoryOf(u.at), u.at, ctx, "the advisory lock")
+		}
+	}
+}
+
+type unlock struct {
+	at   inspector.Cursor
+	call *ast.CallExpr
+}
+
+// advisoryOf returns the session lock that an unlock belongs to: the only one of its function, else the only one of its
+// package.
+func (s *scan) advisoryOf(c inspector.Cursor) *lock {
+	var same, all []*lock
+	for _, l := range s.locks {
+		if l.Kind == PgAdvisory && l.TTL.State == TTLSession {
+			all = append(all, l)
+			if s.decl(l.cur) == s.decl(c) {
+				same = append(same, l)
+			}
+		}
+	}
+	switch {
+	case len(same) == 1:
+		return same[0]
+	case len(same) == 0 && len(all) == 1:
+		return all[0]
+	}
+	return nil
+}
+
+// literals notes the string literals that an expression is made of.
+func (s *scan) literals(e ast.Expr, used map[*ast.BasicLit]bool, depth int) {
+	if depth > maxDepth {
+		return
+	}
+	for _, x := range []ast.Expr{e, s.source(e)} {
+		ast.Inspect(x, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.BasicLit:
+				used[n] = true
+			case *ast.Ident:
+				if obj := s.object(n); obj != nil {
+					switch obj.(type) {
+					case *types.Const, *types.Var:
+						for _, d := range s.defs[obj] {
+							if d.rhs != nil && d.rhs != x {
+								s.literals(d.rhs, used, depth+1)
+							}
+						}
+					}
+				}
+			}
+			return true
+		})
+	}
+}
+
+// isMessage tells whether a literal is an argument of something that makes messages or errors.
+func (s *scan) isMessage(c inspector.Cursor) bool {
+	for p := range c.Enclosing((*ast.CallExpr)(nil), (*ast.FuncDecl)(nil), (*ast.GenDecl)(nil)) {
+		call, ok := p.Node().(*ast.CallExpr)
+		if !ok {
+			return false
+		}
+		fn := s.callee(call)
+		if fn == nil || fn.Pkg() == nil {
+			continue
+		}
+		switch fn.Pkg().Path() {
+		case "errors", "log", "log/slog", "testing":
+			return true
+		case "fmt":
+			return !strings.HasPrefix(fn.Name(), "Sprint")
+		}
+	}
+	return false
+}
+
+// inParens is the text between the parentheses after the function's name.
+func inParens(text, function string) string {
+	i := strings.Index(strings.ToLower(text), strings.ToLower(function))
+	if i < 0 {
+		return ""
+	}
+	_, rest, _ := strings.Cut(text[i:], "(")
+	return strings.Join(strings.Fields(arguments(rest)), " ")
+}
+
+func (s *scan) advisory(c inspector.Cursor, function string, name Name) *lock {
+	function = strings.ToLower(function)
+	ttl := TTL{State: TTLSession}
+	if strings.Contains(function, "_xact_") {
+		ttl = TTL{State: TTLTx}
+	}
+	if _, err := strconv.ParseInt(name.Text, 10, 64); err == nil {
+		name.Constant = true
+	}
+	l := s.add(c, PgAdvisory, function, name, ttl)
+	l.ok(NoExpiry)
+	if ttl.State == TTLSession {
+		l.unknown(ReleaseContext, "no release is seen in this package")
+		l.unknown(LossIgnored, "whether anybody watches the session is not in the code")
+	}
+	return l
+}
+
+// addAdvisory notes a lock that a call takes, and judges what the call runs on.
+func (s *scan) addAdvisory(c inspector.Cursor, call *ast.CallExpr, fn *types.Func, function, text string, args []ast.Expr) {
+	name := Name{Text: inParens(text, function)}
+	name.Text = sqlHolder.ReplaceAllStringFunc(name.Text, func(h string) string {
+		n, _ := strconv.Atoi(h[1:])
+		if call.Ellipsis.IsValid() || n < 1 || n > len(args) {
+			return h
+		}
+		return s.name(args[n-1]).Text
+	})
+	before, _, _ := strings.Cut(text, name.Text)
+	for i := strings.Count(before, "?"); name.Text != "" && !call.Ellipsis.IsValid() && i < len(args) && strings.Contains(name.Text, "?"); i++ {
+		name.Text = strings.Replace(name.Text, "?", s.name(args[i]).Text, 1)
+	}
+	l := s.advisory(c, function, name)
+	if m := sqlHolder.FindStringSubmatch(strings.TrimSpace(inParens(text, function))); m != nil && m[0] == strings.TrimSpace(inParens(text, function)) {
+		if n, _ := strconv.Atoi(m[1]); n >= 1 && n <= len(args) && !call.Ellipsis.IsValid() {
+			l.Name = s.name(args[n-1])
+		}
+	}
+	s.checkPool(l, call, fn, text)
+	if strings.HasPrefix(strings.ToLower(function), "pg_try_") && s.answerDropped(c, fn) {
+		s.report(l, LossIgnored, l.at, "whether the advisory lock was got is not looked at: "+function+" answers false when another session has it",
+			"read the answer with QueryRow and Scan, and do the work only if it is true")
+	}
+}
+
+// answerDropped tells whether nobody can see the rows of a statement.
+func (s *scan) answerDropped(c inspector.Cursor, fn *types.Func) bool {
+	if !answerless[fn.Name()] {
+		return false
+	}
+	path, _ := library(fn)
+	if path == "gorm.io/gorm" || !known(path) {
+		return false
+	}
+	_, assigned := s.targets(c)
+	return assigned
+}
+
+// What a statement runs on, by the type of the receiver.
+type runsOn int
+
+const (
+	onUnknown runsOn = iota
+	onPool
+	onSession // one connection, or a transaction
+)
+
+func known(path string) bool {
+	switch path {
+	case "database/sql", "github.com/jmoiron/sqlx", "github.com/jackc/pgx", "github.com/jackc/pgx/pgxpool", "github.com/jackc/pgx/v5/pgxpool",
+		"github.com/jackc/pgx/v4/pgxpool", "github.com/jackc/pgconn", "github.com/jackc/pgx/v5/pgconn", "github.com/uptrace/bun", "gorm.io/gorm",
+		"github.com/go-pg/pg":
+		return true
+	}
+	return false
+}
+
+// place tells what the receiver of a call runs statements on.
+func (s *scan) place(call *ast.CallExpr) runsOn {
+	x := receiver(call)
+	t := s.info.TypeOf(x)
+	if t == nil {
+		return onUnknown
+	}
+	if p, ok := types.Unalias(t).(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	n, ok := types.Unalias(t).(*types.Named)
+	if !ok || n.Obj().Pkg() == nil {
+		return onUnknown
+	}
+	path := majorVersion.ReplaceAllString(n.Obj().Pkg().Path(), "")
+	if !known(path) {
+		return onUnknown
+	}
+	switch n.Obj().Name() {
+	case "Pool":
+		return onPool
+	case "DB":
+		if path == "gorm.io/gorm" { // a DB of gorm is a pool, a connection or a transaction
+			return onUnknown
+		}
+		return onPool
+	case "Conn", "Tx", "PgConn":
+		return onSession
+	}
+	return onUnknown
+}
+
+// checkPool judges whether lock and unlock can go to different sessions.
+func (s *scan) checkPool(l *lock, call *ast.CallExpr, fn *types.Func, text string) {
+	session := l.TTL.State == TTLSession
+	switch s.place(call) {
+	case onSession:
+		l.ok(SessionOnPool)
+		return
+	case onUnknown:
+		l.unknown(SessionOnPool, "whether "+show(receiver(call))+" is a pool or one session is not in sight")
+		return
+	}
+	if s.onePooled() {
+		l.unknown(SessionOnPool, "a pool of this package is limited to one connection")
+		return
+	}
+	if session {
+		s.report(l, SessionOnPool, l.at, "a session lock is taken through the pool "+show(receiver(call))+
+			": the unlock, and the work, can go to another session, and the lock stays with a pooled connection",
+			"take one connection out of the pool for lock, work and unlock (db.Conn, pool.Acquire), or use pg_advisory_xact_lock in a transaction")
+		return
+	}
+	if sqlOnlyXact.MatchString(text) && !strings.HasPrefix(fn.Name(), "Prepare") {
+		s.report(l, SessionOnPool, l.at, "a transaction lock is taken outside a transaction, on the pool "+show(receiver(call))+
+			": it ends with its own statement and protects nothing",
+			"take it on the transaction that does the work")
+		return
+	}
+	l.unknown(SessionOnPool, "the statement does more than take the lock")
+}
+
+// onePooled tells whether the package limits a pool to one connection.
+func (s *scan) onePooled() bool {
+	found := false
+	s.calls(func(_ inspector.Cursor, call *ast.CallExpr, fn *types.Func) bool {
+		if fn.Name() == "SetMaxOpenConns" && len(call.Args) == 1 {
+			v := s.constant(call.Args[0])
+			found = found || (v != nil && v.Kind() == constant.Int && v.ExactString() == "1")
+		}
+		return !found
+	})
+	for c := range s.root.Preorder((*ast.AssignStmt)(nil)) {
+		a := c.Node().(*ast.AssignStmt)
+		for i, lhs := range a.Lhs {
+			if sel, ok := lhs.(*ast.SelectorExpr); ok && sel.Sel.Name == "MaxConns" && i < len(a.Rhs) {
+				v := s.constant(a.Rhs[i])
+				found = found || (v != nil && v.ExactString() == "1")
+			}
+		}
+	}
+	return found
+}

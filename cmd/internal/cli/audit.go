@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/holdlock/holdlock/cmd/audit"
+)
+
+type auditCmd struct {
+	Patterns []string `arg:"" optional:"" help:"Packages, as the go command names them. Default: ./..." placeholder:"PACKAGE"`
+	FailOn   []string `help:"Exit with 1 if one of these faults is found: any, or names with commas between." placeholder:"FAULT"`
+	All      bool     `help:"Also read generated files and vendored packages."`
+	Tests    bool     `help:"Also read _test.go files."`
+	Explain  bool     `help:"Say of every lock what cannot be told, and why."`
+}
+
+// Run audits Go code. It needs no store.
+func (a *auditCmd) Run(g *globals) error {
+	for _, f := range a.FailOn {
+		if f != "any" && !slices.Contains(audit.Faults(), audit.Fault(f)) {
+			return usage(fmt.Sprintf("--fail-on %s is not known: any, or some of %s", f, faultNames()))
+		}
+	}
+	for _, p := range a.Patterns {
+		if strings.HasPrefix(p, "-") { // the go command would take it for a flag
+			return usage(fmt.Sprintf("%s is no package", p))
+		}
+	}
+	if len(a.Patterns) == 0 {
+		a.Patterns = []string{"./..."}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r, err := audit.Run(ctx, &audit.LoadOptions{All: a.All, Tests: a.Tests}, a.Patterns...)
+	if err != nil {
+		return &exitError{code: exitIncomplete, kind: "incomplete", err: err}
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		dir = ""
+	}
+	if g.JSON {
+		err = r.WriteJSON(g.stdout, dir)
+	} else {
+		err = r.WriteText(g.stdout, dir, a.Explain)
+	}
+	if err != nil {
+		return &exitError{code: exitIncomplete, kind: "incomplete", err: fmt.Errorf("the report could not be written: %w", err)}
+	}
+	switch {
+	case r.Incomplete(): // what was found is told, but a clean result would mean nothing
+		return &exitError{code: exitIncomplete, kind: "incomplete", err: errors.New("the report is incomplete: some code could not be read")}
+	case a.fails(r):
+		return &exitError{code: exitFindings, kind: "findings", silent: true, err: errors.New("faults were found")}
+	}
+	return nil
+}
+
+func (a *auditCmd) fails(r *audit.Report) bool {
+	for _, f := range r.All() {
+		if slices.Contains(a.FailOn, "any") || slices.Contains(a.FailOn, string(f.Fault)) {
+			return true
+		}
+	}
+	return false
+}
+
+func faultNames() string {
+	var names []string
+	for _, f := range audit.Faults() {
+		names = append(names, string(f))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// audited is a Go file with one lock and one fault.
+const audited = `package a
+
+import (
+	"context"
+	"database/sql"
+)
+
+func Lock(ctx context.Context, db *sql.DB) error {
+	_, err := db.ExecContext(ctx, "SELECT pg_advisory_lock(42)")
+	return err
+}
+`
+
+// auditing makes a case of holdlock audit in a module with this file.
+func auditing(name string, code int, file string, args ...string) codeCase {
+	return codeCase{name, code, "-", func(b *box) result {
+		write(b.t, b.path("go.mod"), "module example.com/m\n\ngo 1.26.0\n")
+		write(b.t, b.path("a.go"), file)
+		cmd := b.command(append([]string{"audit"}, args...)...)
+		setenv(cmd, "GOWORK=off", "GOFLAGS=", "GOTELEMETRY=off")
+		return b.launch(cmd).wait()
+	}}
+}
+
+func auditCodes(code string) []codeCase {
+	broken := strings.Replace(audited, "return err", "return undefined", 1)
+	switch code {
+	case "0":
+		return []codeCase{
+			auditing("audit with a fault", 0, audited),
+			auditing("audit with another fault", 0, audited, "--fail-on", "no-expiry,release-ctx"),
+			auditing("audit without a lock", 0, "package a\n", "--fail-on", "any"),
+		}
+	case "1":
+		return []codeCase{
+			auditing("any fault", 1, audited, "--fail-on", "any"),
+			auditing("this fault", 1, audited, "--fail-on", "no-expiry,session-on-pool", "./..."),
+			auditing("with --json", 1, audited, "--fail-on", "any", "--json"),
+		}
+	case "64":
+		return []codeCase{
+			auditing("audit with an unknown fault", 64, audited, "--fail-on", "everything"),
+			auditing("audit with an unknown flag", 64, audited, "--fail"),
+		}
+	case "65":
+		return []codeCase{
+			auditing("does not compile", 65, broken),
+			auditing("does not compile, and has a fault", 65, broken, "--fail-on", "any"),
+			auditing("no such package", 65, audited, "./nowhere"),
+			{"no module", 65, "-", func(b *box) result {
+				cmd := b.command("audit")
+				setenv(cmd, "GOWORK=off")
+				return b.launch(cmd).wait()
+			}},
+			{"no go command", 65, "-", func(b *box) result {
+				cmd := b.command("audit")
+				setenv(cmd, "PATH="+b.dir)
+				return b.launch(cmd).wait()
+			}},
+		}
+	}
+	return nil
+}
+
+// TestAudit compares what a person reads with what a program does.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := auditing("", 0, audited).do(b)
+	contains(t, "the report", r.out, "1 lock in 1 package, 1 fault", "session-on-pool", "a.go:9", "pg-advisory", "42", "change:")
+	if r.err != "" {
+		t.Errorf("on stderr: %s", r.err)
+	}
+	r = auditing("", 0, audited, "--explain").do(b)
+	contains(t, "the report", r.out, "Cannot tell", "release-ctx: no release is seen in this package")
+
+	r = auditing("", 0, audited, "--json").do(b)
+	var records []string
+	for line := range strings.Lines(r.out) {
+		var rec struct{ Record string }
+		if err := json.Unmarshal([]byte(line), &rec); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		records = append(records, rec.Record)
+	}
+	if got := strings.Join(records, " "); got != "lock finding summary" {
+		t.Errorf("records %q", got)
+	}
+
+	r = auditing("", 0, strings.Replace(audited, "return err", "return undefined", 1), "--json").do(b)
+	contains(t, "the report", r.out, `"name":"42"`, `"fault":"session-on-pool"`, `"record":"problem"`, "undefined", `"incomplete":true`)
+	contains(t, "the message", r.err, `"event":"incomplete"`)
+}
