@@ -37,6 +37,7 @@ type LeaseDriver struct {
 	explicit atomic.Bool
 
 	hub       *hub
+	refusals  refusals
 	collector collector
 
 	open      context.Context // ends with Close

@@ -50,6 +50,12 @@ func micros(d time.Duration) int64 {
 func (d *LeaseDriver) Acquire(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
 	const verb = "acquire"
 	key := req.Ref.Key
+	asked := time.Now()
+	if req.BackStop && d.usable(ctx, verb, key) == nil {
+		if held, known := d.refusals.recent(key); known {
+			return driver.Grant{}, held
+		}
+	}
 	holder, err := json.Marshal(req.Holder)
 	if err != nil {
 		return driver.Grant{}, leaseFailure(verb, key, &unsentError{err})
@@ -71,6 +77,9 @@ func (d *LeaseDriver) Acquire(ctx context.Context, req *driver.AcquireRequest) (
 		t, err := parseTerm(key, rest)
 		if err != nil {
 			return driver.Grant{}, leaseFailure(verb, key, err)
+		}
+		if req.BackStop {
+			d.refusals.keep(t, asked)
 		}
 		return driver.Grant{}, &driver.HeldError{Term: t}
 	case "undone":
@@ -189,6 +198,7 @@ func goneError(verb, key, answer, detail string) error {
 
 // Release implements driver.Driver.
 func (d *LeaseDriver) Release(ctx context.Context, req *driver.ReleaseRequest) error {
+	d.refusals.forget(req.Ref.Key)
 	answer, rest, err := d.word(ctx, "release", req.Ref.Key, d.sql.release,
 		d.namespace, req.Ref.Key, req.Ref.Nonce, micros(req.KeepFor), req.Undo)
 	if err == nil && answer != "released" {
