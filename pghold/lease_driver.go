@@ -57,6 +57,7 @@ const (
 	defaultMaxConns = 4
 	connIdle        = 15 * time.Second // after which a connection that is not needed is closed
 	pingAfter       = 2 * time.Second  // a connection that was idle for longer is tried before it is used
+	closeWait       = time.Second      // for the connections of a server that hangs
 	openBudget      = 10 * time.Second // for NewLeaseDriver, if its ctx has no end
 )
 
@@ -202,13 +203,23 @@ func (d *LeaseDriver) lookAround(ctx context.Context) (f facts, err error) {
 // Traits implements driver.Driver.
 func (d *LeaseDriver) Traits() driver.Traits { return d.traits }
 
-// Close implements driver.Driver. Calls that are under way fail.
+// Close implements driver.Driver. Calls that are under way fail. If the server hangs, what is left of the connections goes
+// within 15 s.
 func (d *LeaseDriver) Close() error {
 	d.closeOnce.Do(func() {
 		d.shut()
 		d.hub.close()
 		d.collector.wait()
-		d.pool.Close()
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			d.pool.Close()
+		}()
+		// pgx gives a server that does not answer 15 s to hear that calls were given up.
+		select {
+		case <-closed:
+		case <-time.After(closeWait):
+		}
 	})
 	return nil
 }

@@ -300,7 +300,9 @@ DECLARE
 	now timestamptz := clock_timestamp();
 	place timestamptz := coalesce(to_timestamp(0) + p_since * interval '1 microsecond', now);
 BEGIN
-	INSERT INTO "holdlock".waiter VALUES (p_namespace, p_key, place, p_channel, p_watch, p_alive, now) ON CONFLICT DO NOTHING;
+	-- It may stand there already, with a session that has ended.
+	INSERT INTO "holdlock".waiter VALUES (p_namespace, p_key, place, p_channel, p_watch, p_alive, now)
+	ON CONFLICT ON CONSTRAINT waiter_pkey DO UPDATE SET alive = excluded.alive, seen = excluded.seen;
 	since := "holdlock".us(place);
 	free := NOT EXISTS (SELECT FROM "holdlock".lease l
 		WHERE l.namespace = p_namespace AND l.key = p_key AND l.state IN (1, 2) AND l.expiry > clock_timestamp());
