@@ -55,7 +55,7 @@ var _ interface {
 
 const (
 	defaultMaxConns = 4
-	connIdle        = 15 * time.Second // after which a connection that is not needed is closed
+	connIdle        = 30 * time.Second // after which a connection that is not needed is closed
 	pingAfter       = 2 * time.Second  // a connection that was idle for longer is tried before it is used
 	closeWait       = time.Second      // for the connections of a server that hangs
 	openBudget      = 10 * time.Second // for NewLeaseDriver, if its ctx has no end
@@ -63,6 +63,10 @@ const (
 
 // NewLeaseDriver opens the store of lease rows for combinators and tests; programs use Open, which see.
 func NewLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions) (*LeaseDriver, error) {
+	return newLeaseDriver(ctx, dsn, opts, connIdle)
+}
+
+func newLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions, idle time.Duration) (*LeaseDriver, error) {
 	if opts == nil {
 		opts = &LeaseOptions{}
 	}
@@ -73,7 +77,7 @@ func NewLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions) (*Lease
 	if err != nil {
 		return nil, err
 	}
-	config, err := leaseConfig(dsn, opts)
+	config, err := leaseConfig(dsn, opts, idle)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +119,7 @@ func NewLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions) (*Lease
 }
 
 // leaseConfig reads the DSN and fixes what the store depends on.
-func leaseConfig(dsn string, opts *LeaseOptions) (*pgxpool.Config, error) {
+func leaseConfig(dsn string, opts *LeaseOptions, idle time.Duration) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("pghold: %w", err) // pgx masks the password
@@ -134,9 +138,11 @@ func leaseConfig(dsn string, opts *LeaseOptions) (*pgxpool.Config, error) {
 	if c.ValidateConnect == nil && hostsDiffer(c) {
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // of several hosts only one can be written
 	}
+	c.ConnectTimeout = min(c.ConnectTimeout, openBudget) // pgx: two minutes
 	config.MaxConns = int32(cmp.Or(opts.MaxConns, defaultMaxConns))
+	// Each check of the pool turns its order around, so they must be rare for connections to be idle at all.
 	config.MinConns, config.MinIdleConns = 0, 0
-	config.MaxConnIdleTime, config.HealthCheckPeriod = connIdle, connIdle/3
+	config.MaxConnIdleTime, config.HealthCheckPeriod = idle, 2*idle
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > pingAfter }
 	return config, nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -313,14 +314,12 @@ func TestLeaseCollectsByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Do(t, inSchema(`UPDATE "holdlock".lease SET used = used - interval '2 days'`, schema))
-	testenv.Eventually(t, "the old row is removed", func() bool {
+	for range grantsPerStep {
 		req := leaseRequest("new", time.Hour)
-		if _, err := d.Acquire(ctx, req); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Release(ctx, &driver.ReleaseRequest{Ref: req.Ref}); err != nil {
-			t.Fatal(err)
-		}
+		mustGrant(t, d, req)
+		mustRelease(t, d, req.Ref)
+	}
+	testenv.Eventually(t, "the old row is removed", func() bool {
 		return p.Do(t, inSchema(`SELECT count(*) FROM "holdlock".lease WHERE key = 'old'`, schema)) == "0"
 	})
 }
@@ -349,12 +348,12 @@ func TestLeaseOptions(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	var seen bool
+	var seen atomic.Bool
 	d := leaseDriver(t, p.URL(), migrated(t, p), LeaseOptions{Configure: func(c *pgxpool.Config) error {
-		c.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { seen = true; return nil }
+		c.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { seen.Store(true); return nil }
 		return nil
 	}})
-	if !seen || d.pool.Config().MaxConns != defaultMaxConns {
-		t.Errorf("Configure was not used (%v), or the pool has %d connections", seen, d.pool.Config().MaxConns)
+	if !seen.Load() || d.pool.Config().MaxConns != defaultMaxConns {
+		t.Errorf("Configure was not used (%v), or the pool has %d connections", seen.Load(), d.pool.Config().MaxConns)
 	}
 }

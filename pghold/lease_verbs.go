@@ -204,6 +204,7 @@ func (d *LeaseDriver) Release(ctx context.Context, req *driver.ReleaseRequest) e
 	if err == nil && answer != "released" {
 		err = goneError("release", req.Ref.Key, answer, rest)
 	}
+	d.hub.freed()
 	return err
 }
 
