@@ -25,7 +25,7 @@ type OnceOptions struct {
 	Input []byte
 }
 
-// ErrInput: a job with this key has been done, and it was asked for something else.
+// ErrInput means that a job with this key has been done, and it was asked for something else.
 var ErrInput = errors.New("the key was used for a job with another input")
 
 // Done is what Once has found.
@@ -36,9 +36,8 @@ type Done struct {
 	At      time.Time // by the server's clock
 	Result  []byte    // as given to SetResult then; nil if it was not
 
-	u   *txUse
-	tx  Tx
-	set bool
+	u  *txUse
+	tx Tx
 }
 
 // Once makes the transaction the one that does a job, in all time: it writes a record of the job into the transaction, which commits or
