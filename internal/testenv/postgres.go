@@ -362,3 +362,12 @@ func (b *Pgbouncer) Restart(tb testing.TB) {
 
 // URL returns where the database postgres is, by way of the pooler.
 func (b *Pgbouncer) URL(params ...string) string { return postgresURL(b.Addr, params) }
+
+// Rows runs SQL on a connection of its own and returns the lines it gives.
+func (p *Postgres) Rows(sql string) ([]string, error) {
+	out, err := p.psql(sql)
+	if out == "" || err != nil {
+		return nil, err
+	}
+	return strings.Split(out, "\n"), nil
+}
