@@ -135,9 +135,13 @@ type placed interface {
 	place() (schema, namespace string)
 }
 
+func (d *LeaseDriver) place() (schema, namespace string) { return d.schema, d.namespace }
+
+func (d *SessionDriver) place() (schema, namespace string) { return d.rows.place() }
+
 // use begins the use of a lock. Locks of a client on some other store are in the default schema and namespace.
 func use(ctx context.Context, op string, lock *holdlock.Lock) (*txUse, error) {
-	u := &txUse{op: op, name: lock.Name(), key: lock.Key(), schema: DefaultSchema, namespace: DefaultNamespace}
+	u := &txUse{op: op, name: lock.Name(), key: lock.Key(), schema: DefaultSchema}
 	var err error
 	if u.TxUse, err = lock.InTransaction(); err != nil {
 		return nil, err

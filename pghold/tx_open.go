@@ -3,6 +3,7 @@ package pghold
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
@@ -12,7 +13,7 @@ import (
 type TxOptions struct {
 	// Schema is where Migrate has made the tables; only Once needs them. Default "holdlock".
 	Schema string
-	// Namespace separates applications that share a database. Default "holdlock".
+	// Namespace separates applications that share a database, as that of a store does. Defaults to the empty namespace.
 	Namespace string
 	// Client are the settings of the client: its Observer and Logger hear of every use.
 	Client holdlock.ClientOptions
@@ -30,11 +31,7 @@ func OpenTransactions(opts *TxOptions) (*holdlock.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := txOnly{schema: schema, namespace: opts.Namespace}
-	if d.namespace == "" {
-		d.namespace = DefaultNamespace
-	}
-	return holdlock.NewClient(d, &opts.Client)
+	return holdlock.NewClient(txOnly{schema: schema, namespace: opts.Namespace}, &opts.Client)
 }
 
 // txOnly is the driver of a client without a store.
@@ -44,9 +41,9 @@ func (d txOnly) place() (schema, namespace string) { return d.schema, d.namespac
 
 func (d txOnly) Traits() driver.Traits {
 	return driver.Traits{
-		Name: "postgres-tx", Location: fmt.Sprintf("transactions in PostgreSQL, schema %s, namespace %s", d.schema, d.namespace),
+		Name: "postgres-tx", Location: fmt.Sprintf("transactions in PostgreSQL, schema %s, namespace %q", d.schema, d.namespace),
 		Scope: driver.Cluster, Fencing: driver.NoTokens, Forgets: driver.NeverAlone, Clock: driver.MonotonicClock,
-		MinTTL: minTTL, Prompt: true, FrozenBlocks: true, Transactional: true,
+		MinTTL: 100 * time.Millisecond, Prompt: true, FrozenBlocks: true, Transactional: true,
 	}
 }
 
