@@ -4,6 +4,7 @@ package pghold
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -20,8 +21,30 @@ func sessionHarness(p *testenv.Postgres, frozen Frozen) drivertest.Harness {
 		Patience: patience,
 		NewStore: func(tb testing.TB) drivertest.Store {
 			opts := SessionOptions{Schema: migrated(tb, p), Namespace: fmt.Sprint("suite ", namespaces.Add(1)), OnFrozen: frozen}
+			var mu sync.Mutex
+			var all []*SessionDriver
 			return drivertest.Store{
-				Open:      func() (driver.Driver, error) { return NewSessionDriver(testContext(tb), p.URL(), &opts) },
+				Open: func() (driver.Driver, error) {
+					d, err := NewSessionDriver(testContext(tb), p.URL(), &opts)
+					if err == nil {
+						mu.Lock()
+						defer mu.Unlock()
+						all = append(all, d)
+					}
+					return d, err
+				},
+				Sever: func() error {
+					mu.Lock()
+					defer mu.Unlock()
+					for _, d := range all {
+						for _, pid := range d.backends() {
+							if _, err := p.Rows(fmt.Sprintf("SELECT pg_terminate_backend(%d)", pid)); err != nil {
+								return err
+							}
+						}
+					}
+					return nil
+				},
 				Leftovers: func() ([]string, error) { return leaseLeftovers(p, opts.Schema) },
 			}
 		},
@@ -34,14 +57,30 @@ func TestSessionConformance(t *testing.T) {
 }
 
 func TestSessionMutants(t *testing.T) {
+	t.Parallel()
 	p := testenv.SharedPostgres(t)
 	drivertest.RunMutants(t, sessionHarness(p, Block))
 }
 
 func TestSessionHistory(t *testing.T) {
+	t.Parallel()
 	p := testenv.SharedPostgres(t)
 	for seed := range uint64(2) {
 		drivertest.RunHistory(t, sessionHarness(p, Block), seed+1)
 		drivertest.RunHistory(t, sessionHarness(p, Expire), seed+1)
 	}
+}
+
+// backends are the server processes behind the sessions of a driver.
+func (d *SessionDriver) backends() (pids []uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.sessions {
+		s.mu.Lock()
+		if s.backend != 0 {
+			pids = append(pids, s.backend)
+		}
+		s.mu.Unlock()
+	}
+	return pids
 }

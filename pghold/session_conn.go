@@ -38,9 +38,11 @@ type session struct {
 	interrupt func()                  // ends the read that the goroutine waits in; nil if it does not
 	terms     map[string]*sessionTerm // by key: whose advisory locks this session has. The goroutine alone changes it
 	closing   bool
+	backend   uint32 // the server process behind conn; 0 if there is none
 }
 
-// A sessionTerm is a term whose advisory lock the session has. Its time is measured from the last answer, so it ends after the row's.
+// A sessionTerm is a term whose advisory lock the session has. That is given back when nobody trusts the term any more and the row
+// still stands: from then on the row alone keeps others out.
 type sessionTerm struct {
 	ref  driver.Ref
 	id   int64
@@ -106,6 +108,7 @@ func (s *session) connect(ops []*op) bool {
 	conn, err := s.d.dial(ctx, s.ttl)
 	if err == nil {
 		s.conn = conn
+		s.setBackend(conn.PgConn().PID())
 		return true
 	}
 	if s.ctx.Err() != nil {
@@ -291,6 +294,13 @@ func (s *session) hangUp() {
 	defer cancel()
 	_ = s.conn.Close(ctx)
 	s.conn = nil
+	s.setBackend(0)
+}
+
+func (s *session) setBackend(pid uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.backend = pid
 }
 
 // has says whether this session has the advisory lock of a key.
@@ -316,7 +326,7 @@ func (s *session) hold(o *op) {
 	if before != nil && before.ref == o.ref {
 		t = before
 	}
-	t.over = time.Now().Add(max(o.acquire.TTL, o.acquire.MinHold))
+	t.over = trusted(max(o.acquire.TTL, o.acquire.MinHold))
 	s.terms[o.ref.Key] = t
 	s.mu.Unlock()
 	if before != nil && before != t {
@@ -324,11 +334,14 @@ func (s *session) hold(o *op) {
 	}
 }
 
+// trusted returns when the trust has ended of a holder who has just been answered: it counts from before it asked.
+func trusted(ttl time.Duration) time.Time { return time.Now().Add(ttl - ttl/10) }
+
 func (s *session) prolong(o *op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.terms[o.ref.Key]; t != nil && t.ref == o.ref {
-		if over := time.Now().Add(o.renew.TTL); over.After(t.over) {
+		if over := trusted(o.renew.TTL); over.After(t.over) {
 			t.over = over
 		}
 	}

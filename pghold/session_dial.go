@@ -140,16 +140,20 @@ func (d *SessionDriver) settings(ttl time.Duration) []setting {
 }
 
 // dial makes a connection for terms of one TTL.
-func (d *SessionDriver) dial(ctx context.Context, ttl time.Duration) (conn *pgx.Conn, err error) {
-	if conn, err = pgx.ConnectConfig(ctx, d.config); err != nil {
+func (d *SessionDriver) dial(ctx context.Context, ttl time.Duration) (*pgx.Conn, error) {
+	conn, err := pgx.ConnectConfig(ctx, d.config)
+	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			hangUp(conn)
-			conn = nil
-		}
-	}()
+	if err := d.prepare(ctx, conn, ttl); err != nil {
+		hangUp(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// prepare sets what the connection needs, and makes sure of it.
+func (d *SessionDriver) prepare(ctx context.Context, conn *pgx.Conn, ttl time.Duration) error {
 	wanted := d.settings(ttl)
 	names, values := make([]string, len(wanted)), make([]string, len(wanted))
 	for i, w := range wanted {
@@ -157,16 +161,16 @@ func (d *SessionDriver) dial(ctx context.Context, ttl time.Duration) (conn *pgx.
 	}
 	// In statements of their own, so that a pooler would show: what is set in one is not there in the next.
 	var pid int32
-	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_backend_pid() WHERE (
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_backend_pid() WHERE (
 		SELECT count(pg_catalog.set_config(q.name, q.value, false)) FROM unnest($1::text[], $2::text[]) AS q (name, value)
 		WHERE pg_catalog.current_setting(q.name, true) IS NOT NULL) > 0`, execMode, names, values).Scan(&pid)
 	if err != nil {
-		return nil, fmt.Errorf("settings of the connection: %w", err)
+		return fmt.Errorf("settings of the connection: %w", err)
 	}
 	if _, err := conn.Exec(ctx, `LISTEN "holdlock session"`); err != nil {
-		return nil, err
+		return err
 	}
-	return conn, verify(ctx, conn, wanted, names, pid)
+	return verify(ctx, conn, wanted, names, pid)
 }
 
 // verify reads the settings back.

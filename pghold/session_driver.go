@@ -94,13 +94,17 @@ func NewSessionDriver(ctx context.Context, dsn string, opts *SessionOptions) (*S
 	d.sql = newSessionSQL(d.rows.schema)
 	d.traits = d.rows.Traits()
 	d.traits.Name = "postgres+advisory"
-	d.traits.TTLStep = ttlStep
+	d.traits.MinTTL, d.traits.TTLStep = sessionMinTTL, ttlStep
 	d.traits.FrozenBlocks = opts.OnFrozen == Block
 	return d, nil
 }
 
-// ttlStep is how long after its time a term may end: its process gives it back, or the server ends its session.
-const ttlStep = time.Second
+// How exact the end of a term is. A process that runs gives an advisory lock back when its holder's trust has ended, a tenth of the
+// TTL before the row ends; if it is late by that and ttlStep, successors wait longer than was said.
+const (
+	sessionMinTTL = 250 * time.Millisecond
+	ttlStep       = 100 * time.Millisecond
+)
 
 // Traits implements driver.Driver.
 func (d *SessionDriver) Traits() driver.Traits { return d.traits }
