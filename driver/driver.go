@@ -79,6 +79,10 @@ type AcquireRequest struct {
 	MinHold time.Duration // how long the key is to stay taken even if the holder dies at once; may exceed TTL
 	Floor   Token         // a hint, normally the caller's clock in µs; see TokenAfter
 	Holder  Holder        // for people: who to ask
+
+	// BackStop says that the caller has a Watch on the key and asks only because hints can get lost. Then a refusal that the
+	// driver has had for this key during the last second will do as the answer, if the term in it has not run out since.
+	BackStop bool
 }
 
 // RenewRequest is the input of Driver.Renew.

@@ -3,7 +3,9 @@
 package pghold
 
 import (
-	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/holdlock/holdlock/driver"
@@ -11,53 +13,54 @@ import (
 	"github.com/holdlock/holdlock/internal/testenv"
 )
 
-// leaseHarness makes each store in a schema of its own; url is where the drivers connect.
-func leaseHarness(p *testenv.Postgres, url string) drivertest.Harness {
+// leaseHarness makes each store in a namespace of its own; url is where the drivers connect.
+func leaseHarness(tb testing.TB, p *testenv.Postgres, url string) drivertest.Harness {
+	tb.Helper()
+	schema := migrated(tb, p)
+	var stores atomic.Int64
 	return drivertest.Harness{
 		Patience: patience,
 		NewStore: func(tb testing.TB) drivertest.Store {
-			schema := migrated(tb, p)
+			namespace := fmt.Sprintf("suite %d", stores.Add(1))
 			return drivertest.Store{
 				Open: func() (driver.Driver, error) {
-					return NewLeaseDriver(testContext(tb), url, &LeaseOptions{Schema: schema, Namespace: "suite", MaxConns: 2})
+					return NewLeaseDriver(testContext(tb), url, &LeaseOptions{Schema: schema, Namespace: namespace, MaxConns: 2})
 				},
-				Leftovers: func() ([]string, error) { return leaseLeftovers(p, schema) },
+				Leftovers: func() ([]string, error) { return leaseLeftovers(p, schema, namespace) },
 			}
 		},
 	}
 }
 
 // leaseLeftovers names what is in the schema beside token counters: terms that are described, and waiters.
-func leaseLeftovers(p *testenv.Postgres, schema string) ([]string, error) {
-	return p.Rows(inSchema(`
+func leaseLeftovers(p *testenv.Postgres, schema, namespace string) ([]string, error) {
+	return p.Rows(inSchema(strings.ReplaceAll(`
 		SELECT 'term ' || key FROM "holdlock".lease
-		WHERE state <> 1 AND broken IS NULL AND holder || coalesce(prior, '') <> '' UNION ALL
-		SELECT 'waiter ' || key || ' ' || channel FROM "holdlock".waiter`, schema))
+		WHERE namespace = 'NAMESPACE' AND state <> 1 AND broken IS NULL AND holder || coalesce(prior, '') <> '' UNION ALL
+		SELECT 'waiter ' || key || ' ' || channel FROM "holdlock".waiter WHERE namespace = 'NAMESPACE'`, "NAMESPACE", namespace), schema))
 }
 
 func TestLeaseConformance(t *testing.T) {
 	p := testenv.SharedPostgres(t)
-	drivertest.Run(t, leaseHarness(p, p.URL()))
+	drivertest.Run(t, leaseHarness(t, p, p.URL()))
 }
 
 func TestLeaseConformanceBehindPgbouncer(t *testing.T) {
 	p := testenv.SharedPostgres(t)
 	b := testenv.StartPgbouncer(t, p, "transaction")
-	drivertest.Run(t, leaseHarness(p, b.URL()))
+	drivertest.Run(t, leaseHarness(t, p, b.URL()))
 }
 
 func TestLeaseMutants(t *testing.T) {
 	p := testenv.SharedPostgres(t)
-	drivertest.RunMutants(t, leaseHarness(p, p.URL()))
+	drivertest.RunMutants(t, leaseHarness(t, p, p.URL()))
 }
 
 func TestLeaseHistory(t *testing.T) {
 	p := testenv.SharedPostgres(t)
 	b := testenv.StartPgbouncer(t, p, "transaction")
 	for seed := range uint64(2) {
-		drivertest.RunHistory(t, leaseHarness(p, p.URL()), seed+1)
-		drivertest.RunHistory(t, leaseHarness(p, b.URL()), seed+1)
+		drivertest.RunHistory(t, leaseHarness(t, p, p.URL()), seed+1)
+		drivertest.RunHistory(t, leaseHarness(t, p, b.URL()), seed+1)
 	}
 }
-
-var _ = context.Background

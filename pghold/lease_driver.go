@@ -37,6 +37,7 @@ type LeaseDriver struct {
 	explicit atomic.Bool
 
 	hub       *hub
+	refusals  refusals
 	collector collector
 
 	open      context.Context // ends with Close
@@ -96,8 +97,9 @@ func NewLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions) (*Lease
 	d.traits = driver.Traits{
 		Name: "postgres", Location: fmt.Sprintf("postgres %s, schema %s", where, schema),
 		Scope: driver.Cluster, Fencing: driver.WhileDataSurvives, Forgets: driver.OnFailover, Clock: driver.WallClock,
-		MinTTL: 100 * time.Millisecond, TTLStep: time.Millisecond,
-		Prompt: true, // pgx ends a call by closing the connection
+		MinTTL:  200 * time.Millisecond, // every renewal has to reach a disk in time
+		TTLStep: time.Millisecond,
+		Prompt:  true, // pgx ends a call by closing the connection
 	}
 	if opts.Namespace != "" {
 		d.traits.Location += fmt.Sprintf(", namespace %q", opts.Namespace)
@@ -128,7 +130,7 @@ func leaseConfig(dsn string, opts *LeaseOptions) (*pgxpool.Config, error) {
 	c := config.ConnConfig
 	c.DefaultQueryExecMode = execMode
 	c.StatementCacheCapacity, c.DescriptionCacheCapacity = 0, 0
-	if c.ValidateConnect == nil && slicesDiffer(c) {
+	if c.ValidateConnect == nil && hostsDiffer(c) {
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // of several hosts only one can be written
 	}
 	config.MaxConns = int32(cmp.Or(opts.MaxConns, defaultMaxConns))
@@ -138,8 +140,8 @@ func leaseConfig(dsn string, opts *LeaseOptions) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// slicesDiffer says whether several servers are named, not one that is tried with and without TLS.
-func slicesDiffer(c *pgx.ConnConfig) bool {
+// hostsDiffer says whether several servers are named, not one that is tried with and without TLS.
+func hostsDiffer(c *pgx.ConnConfig) bool {
 	for _, f := range c.Fallbacks {
 		if f.Host != c.Host || f.Port != c.Port {
 			return true

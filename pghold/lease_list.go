@@ -22,7 +22,7 @@ WHERE p.state IN (1, 2) AND p.expiry > pg_catalog.clock_timestamp() OR p.key = (
 ORDER BY p.key`
 
 const inspectStatement = `
-SELECT l.key, l.nonce, l.state, l.token, "holdlock".us(l.acquired),
+SELECT l.nonce, l.state, l.token, "holdlock".us(l.acquired),
 	"holdlock".us(l.expiry) - "holdlock".us(pg_catalog.clock_timestamp()), l.holder, l.broken
 FROM "holdlock".lease l
 WHERE l.namespace = $1 AND l.key = $2 AND l.state IN (1, 2) AND l.expiry > pg_catalog.clock_timestamp()`
@@ -36,17 +36,18 @@ func (d *LeaseDriver) List(ctx context.Context, prefix, after string, limit int)
 	for more := true; more && len(found) < limit; {
 		more = false
 		err := d.step(ctx, "list", prefix, d.sql.list, []any{d.namespace, prefix, after, listStep}, func(rows pgx.Rows) error {
+			var key string
 			var r record
 			var live bool
 			var seen int
-			err := rows.Scan(&r.key, &r.nonce, &r.state, &r.token, &r.acquired, &r.remaining, &r.holder, &r.broken, &live, &seen)
+			err := rows.Scan(&key, &r.Nonce, &r.State, &r.Token, &r.Acquired, &r.Remaining, &r.Holder, &r.Broken, &live, &seen)
 			if err != nil {
 				return err
 			}
-			within := strings.HasPrefix(r.key, prefix)
-			after, more = r.key, within && seen == listStep
+			within := strings.HasPrefix(key, prefix)
+			after, more = key, within && seen == listStep
 			if within && live && len(found) < limit {
-				found = append(found, r.term())
+				found = append(found, r.term(key))
 			}
 			return nil
 		})
@@ -61,8 +62,8 @@ func (d *LeaseDriver) List(ctx context.Context, prefix, after string, limit int)
 func (d *LeaseDriver) Inspect(ctx context.Context, key string) (term driver.Term, ok bool, err error) {
 	err = d.step(ctx, "inspect", key, d.sql.inspect, []any{d.namespace, key}, func(rows pgx.Rows) error {
 		var r record
-		err := rows.Scan(&r.key, &r.nonce, &r.state, &r.token, &r.acquired, &r.remaining, &r.holder, &r.broken)
-		term, ok = r.term(), true
+		err := rows.Scan(&r.Nonce, &r.State, &r.Token, &r.Acquired, &r.Remaining, &r.Holder, &r.Broken)
+		term, ok = r.term(key), true
 		return err
 	})
 	return term, ok && err == nil, err

@@ -71,16 +71,15 @@ var errPooler = errors.New("a pooler in between shares connections by transactio
 
 // tune takes a connection out of the pool for good and listens on it. It also takes the advisory lock that tells others that we
 // live. The error is errPooler if listening is of no use.
-func (h *hub) tune(ctx context.Context) (conn *pgx.Conn, alive int64, err error) {
+func (h *hub) tune(ctx context.Context) (_ *pgx.Conn, alive int64, err error) {
 	first, err := h.d.pool.Acquire(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	conn = first.Hijack()
+	conn := first.Hijack()
 	defer func() {
 		if err != nil {
 			hangUp(conn)
-			conn = nil
 		}
 	}()
 	other, err := h.d.pool.Acquire(ctx)

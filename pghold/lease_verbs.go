@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,9 +24,9 @@ type leaseSQL struct {
 func newLeaseSQL(schema string) leaseSQL {
 	in := func(sql string) string { return inSchema(sql, schema) }
 	return leaseSQL{
-		acquire:   in(`SELECT * FROM "holdlock".acquire($1, $2, $3, $4, $5, $6)`),
+		acquire:   in(`SELECT "holdlock".acquire($1, $2, $3, $4, $5, $6)`),
 		renew:     in(`SELECT * FROM "holdlock".renew($1, $2, $3, $4, $5)`),
-		release:   in(`SELECT * FROM "holdlock".release($1, $2, $3, $4, $5)`),
+		release:   in(`SELECT "holdlock".release($1, $2, $3, $4, $5)`),
 		breakTerm: in(`SELECT "holdlock".break_term($1, $2, $3, $4, $5)`),
 		list:      in(listStatement),
 		inspect:   in(inspectStatement),
@@ -49,39 +50,56 @@ func micros(d time.Duration) int64 {
 func (d *LeaseDriver) Acquire(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
 	const verb = "acquire"
 	key := req.Ref.Key
+	asked := time.Now()
+	if req.BackStop && d.usable(ctx, verb, key) == nil {
+		if held, known := d.refusals.recent(key); known {
+			return driver.Grant{}, held
+		}
+	}
 	holder, err := json.Marshal(req.Holder)
 	if err != nil {
 		return driver.Grant{}, leaseFailure(verb, key, &unsentError{err})
 	}
-	var (
-		answer                             string
-		token, acquired, remaining         *int64
-		previous, state                    *int16
-		prior, nonce, holderOfTerm, broken *string
-	)
-	err = d.step(ctx, verb, key, d.sql.acquire, []any{
-		d.namespace, key, req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), int64(min(req.Floor, driver.MaxToken)), string(holder),
-	}, func(rows pgx.Rows) error {
-		return rows.Scan(&answer, &token, &previous, &prior, &nonce, &holderOfTerm, &acquired, &remaining, &state, &broken)
-	})
+	answer, rest, err := d.word(ctx, verb, key, d.sql.acquire,
+		d.namespace, key, req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), int64(min(req.Floor, driver.MaxToken)), string(holder))
 	if err != nil {
 		return driver.Grant{}, err
 	}
-	switch {
-	case answer == "granted" && token != nil && previous != nil:
+	switch answer {
+	case "granted":
+		g, err := parseGrant(key, rest)
+		if err != nil {
+			return driver.Grant{}, leaseFailure(verb, key, err)
+		}
 		d.collector.acquired(d)
-		return driver.Grant{Token: driver.Token(*token), Previous: driver.Ending(*previous), Prior: priorTerm(key, prior)}, nil
-	case answer == "held" && token != nil && nonce != nil && holderOfTerm != nil && acquired != nil && remaining != nil && state != nil:
-		r := record{key, *nonce, *state, *token, *acquired, *remaining, *holderOfTerm, broken}
-		return driver.Grant{}, &driver.HeldError{Term: r.term()}
-	case answer == "undone":
+		return g, nil
+	case "held":
+		t, err := parseTerm(key, rest)
+		if err != nil {
+			return driver.Grant{}, leaseFailure(verb, key, err)
+		}
+		if req.BackStop {
+			d.refusals.keep(t, asked)
+		}
+		return driver.Grant{}, &driver.HeldError{Term: t}
+	case "undone":
 		err = errors.New("this attempt was given up, or its term given back, before it arrived")
-	case answer == "exhausted":
+	case "exhausted":
 		err = driver.ErrTokensExhausted
 	default:
 		return driver.Grant{}, leaseFailure(verb, key, fmt.Errorf("the server answered %q", answer))
 	}
 	return driver.Grant{}, fmt.Errorf("pghold: %s %q: %w (%w)", verb, key, err, driver.ErrNotApplied)
+}
+
+// word calls a function that answers with a word and what belongs to it behind a space.
+func (d *LeaseDriver) word(ctx context.Context, verb, key, sql string, args ...any) (word, rest string, err error) {
+	err = d.step(ctx, verb, key, sql, args, func(rows pgx.Rows) error {
+		word = string(rows.RawValues()[0])
+		return nil
+	})
+	word, rest, _ = strings.Cut(word, " ")
+	return word, rest, err
 }
 
 // Renew implements driver.Driver.
@@ -158,31 +176,33 @@ func (d *LeaseDriver) renewed(req *driver.RenewRequest, answer string, token *in
 		return driver.RenewResult{Err: fmt.Errorf("pghold: renew %q: %w: it is %d, the floor %d", req.Ref.Key, driver.ErrTokenPassed,
 			*token, req.Floor)}
 	default:
-		return driver.RenewResult{Err: goneError("renew", req.Ref.Key, answer, detail)}
+		why := ""
+		if detail != nil {
+			why = *detail
+		}
+		return driver.RenewResult{Err: goneError("renew", req.Ref.Key, answer, why)}
 	}
 }
 
 // goneError is ErrGone, or ErrBroken with by whom.
-func goneError(verb, key, answer string, detail *string) error {
+func goneError(verb, key, answer, detail string) error {
 	err := driver.ErrGone
 	if answer == "broken" {
 		err = driver.ErrBroken
 	}
-	if detail != nil {
-		return fmt.Errorf("pghold: %s %q: %w: %s", verb, key, err, *detail)
+	if detail != "" {
+		return fmt.Errorf("pghold: %s %q: %w: %s", verb, key, err, detail)
 	}
 	return fmt.Errorf("pghold: %s %q: %w", verb, key, err)
 }
 
 // Release implements driver.Driver.
 func (d *LeaseDriver) Release(ctx context.Context, req *driver.ReleaseRequest) error {
-	var answer string
-	var detail *string
-	err := d.step(ctx, "release", req.Ref.Key, d.sql.release,
-		[]any{d.namespace, req.Ref.Key, req.Ref.Nonce, micros(req.KeepFor), req.Undo},
-		func(rows pgx.Rows) error { return rows.Scan(&answer, &detail) })
+	d.refusals.forget(req.Ref.Key)
+	answer, rest, err := d.word(ctx, "release", req.Ref.Key, d.sql.release,
+		d.namespace, req.Ref.Key, req.Ref.Nonce, micros(req.KeepFor), req.Undo)
 	if err == nil && answer != "released" {
-		err = goneError("release", req.Ref.Key, answer, detail)
+		err = goneError("release", req.Ref.Key, answer, rest)
 	}
 	return err
 }
@@ -194,59 +214,7 @@ func (d *LeaseDriver) Break(ctx context.Context, req *driver.BreakRequest) error
 		[]any{d.namespace, req.Ref.Key, req.Ref.Nonce, cmp.Or(req.By, "an operator"), req.Now},
 		func(rows pgx.Rows) error { return rows.Scan(&done) })
 	if err == nil && !done {
-		err = goneError("break", req.Ref.Key, "gone", nil)
+		err = goneError("break", req.Ref.Key, "gone", "")
 	}
 	return err
-}
-
-// A record is what the server says about a term.
-type record struct {
-	key       string
-	nonce     string
-	state     int16
-	token     int64
-	acquired  int64 // µs since 1970
-	remaining int64 // µs
-	holder    string
-	broken    *string
-}
-
-// The values of lease.state that a term which stands can have.
-const (
-	stateHeld    = 1
-	stateCooling = 2
-)
-
-func (r *record) term() driver.Term {
-	t := driver.Term{
-		Key: r.key, Nonce: r.nonce, Token: driver.Token(r.token), Acquired: time.UnixMicro(r.acquired),
-		Remaining: time.Duration(max(0, r.remaining)) * time.Microsecond, Cooling: r.state == stateCooling,
-	}
-	if r.broken != nil {
-		t.Broken = *r.broken
-	}
-	// It is for people only; if it cannot be read the rest is still worth showing.
-	_ = json.Unmarshal([]byte(r.holder), &t.Holder)
-	return t
-}
-
-// priorTerm reads lease.prior, which is for people only.
-func priorTerm(key string, text *string) *driver.Term {
-	if text == nil {
-		return nil
-	}
-	var p struct {
-		Nonce, Holder string
-		Token         uint64
-		Acquired      int64
-		Broken        string
-	}
-	if json.Unmarshal([]byte(*text), &p) != nil {
-		return nil
-	}
-	t := &driver.Term{
-		Key: key, Nonce: p.Nonce, Token: driver.Token(p.Token), Acquired: time.UnixMicro(p.Acquired), Broken: p.Broken,
-	}
-	_ = json.Unmarshal([]byte(p.Holder), &t.Holder)
-	return t
 }

@@ -111,11 +111,9 @@ func (h *hub) add(key string) (*watch, error) {
 func (w *watch) stand(ctx context.Context) (free bool, err error) {
 	h := w.hub
 	h.mu.Lock()
-	alive, since, mode := h.alive, &w.since, h.mode
-	if w.since == 0 {
-		since = nil
-	} else {
-		at := w.since
+	alive, mode := h.alive, h.mode
+	var since *int64
+	if at := w.since; at != 0 {
 		since = &at
 	}
 	h.mu.Unlock()

@@ -184,7 +184,7 @@ func postgresURL(addr string, params []string) string {
 		name, value, _ := strings.Cut(p, "=")
 		q.Set(name, value)
 	}
-	u.RawQuery = q.Encode()
+	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // as libpq reads it, + is no space
 	return u.String()
 }
 
@@ -370,4 +370,25 @@ func (p *Postgres) Rows(sql string) ([]string, error) {
 		return nil, err
 	}
 	return strings.Split(out, "\n"), nil
+}
+
+// StartReplica starts a hot standby of p until the test ends.
+func (p *Postgres) StartReplica(tb testing.TB) *Postgres {
+	tb.Helper()
+	dir := postgresDir(tb)
+	r := &Postgres{Socket: dir, Data: filepath.Join(dir, "data")}
+	cmd := asPostgres(exec.Command(postgresProgram(tb, "pg_basebackup"), "-R", "-X", "stream", "--no-sync", "-c", "fast",
+		"-D", r.Data, "-d", p.URL()))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		tb.Fatalf("pg_basebackup: %v\n%s", err, out)
+	}
+	r.Addr = fmt.Sprintf("127.0.0.1:%d", freePort(tb))
+	if err := r.start(tb); err != nil {
+		tb.Fatalf("the replica does not start: %v", err)
+	}
+	tb.Cleanup(func() {
+		r.Kill()
+		_ = os.RemoveAll(dir)
+	})
+	return r
 }

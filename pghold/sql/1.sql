@@ -73,96 +73,83 @@ CREATE INDEX done_keep_until ON "holdlock".done (keep_until);
 CREATE FUNCTION "holdlock".us(p timestamptz) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$ SELECT (extract(epoch FROM p) * 1000000)::bigint $f$;
 
--- acquire takes a key that is free, re-arms a term that is the caller's already, and otherwise says who has it.
-CREATE FUNCTION "holdlock".acquire(p_namespace text, p_key text, p_nonce text, p_ttl bigint, p_floor bigint, p_holder text,
-	OUT answer text,       -- granted, held, undone (given up or given back before), exhausted (no tokens left)
-	OUT token bigint, OUT previous smallint, OUT prior text,
-	OUT nonce text, OUT holder text, OUT acquired bigint, OUT remaining bigint, OUT state smallint, OUT broken text)
+-- term_json describes a term to people and drivers. Times are in microseconds.
+CREATE FUNCTION "holdlock".term_json(r "holdlock".lease) RETURNS text
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+	RETURN json_build_object('nonce', r.nonce, 'state', r.state, 'token', r.token, 'holder', r.holder, 'broken', r.broken,
+		'acquired', "holdlock".us(r.acquired), 'remaining', "holdlock".us(r.expiry) - "holdlock".us(clock_timestamp()));
+END $f$;
+
+-- acquire takes a key that is free, re-arms a term that is the caller's already, and otherwise says who has it. It answers
+-- with a word, and what belongs to it behind a space:
+--   granted TOKEN PREVIOUS [PRIOR]   as lease.previous and lease.prior
+--   held JSON                        the term, as in term_json
+--   undone                           that nonce was given up, or given back, before
+--   exhausted                        there are no tokens left
+CREATE FUNCTION "holdlock".acquire(p_namespace text, p_key text, p_nonce text, p_ttl bigint, p_floor bigint, p_holder text)
+RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
 	r "holdlock".lease;
 	now timestamptz;
 	now_us bigint;
+	next bigint;
+	ending smallint;
+	before text;
 	live boolean;
 BEGIN
-	IF current_setting('transaction_read_only')::boolean THEN
+	IF current_setting('transaction_read_only') = 'on' THEN
 		-- A replica must not answer with what it knows, which may be old.
 		RAISE SQLSTATE '25006' USING MESSAGE = 'cannot lock in a read-only transaction';
 	END IF;
 	LOOP
-		-- Most attempts on a key that is taken end here, without having written anything.
 		SELECT * INTO r FROM "holdlock".lease l WHERE l.namespace = p_namespace AND l.key = p_key;
 		IF NOT FOUND THEN
 			now := clock_timestamp();
-			now_us := "holdlock".us(now);
-			token := greatest(now_us, least(p_floor, now_us + 1000000));
-			IF token > 9007199254740991 THEN
-				answer := 'exhausted';
-				RETURN;
+			now_us := extract(epoch FROM now) * 1000000;
+			next := greatest(now_us, least(p_floor, now_us + 1000000));
+			IF next > 9007199254740991 THEN
+				RETURN 'exhausted';
 			END IF;
 			INSERT INTO "holdlock".lease (namespace, key, nonce, state, token, expiry, acquired, used, holder, previous)
-			VALUES (p_namespace, p_key, p_nonce, 1, token, now + p_ttl * interval '1 microsecond', now, now, p_holder, 0)
+			VALUES (p_namespace, p_key, p_nonce, 1, next, now + p_ttl * interval '1 microsecond', now, now, p_holder, 0)
 			ON CONFLICT DO NOTHING;
 			IF FOUND THEN
-				answer := 'granted';
-				previous := 0;
-				RETURN;
+				RETURN 'granted ' || next || ' 0';
 			END IF;
 		ELSIF r.state IN (1, 2) AND r.expiry > clock_timestamp() AND NOT (r.state = 1 AND r.nonce = p_nonce) THEN
-			answer := 'held';
+			RETURN 'held ' || "holdlock".term_json(r); -- as most attempts on a key that is taken: nothing has been written
 		END IF;
-		IF answer IS NULL THEN
-			SELECT * INTO r FROM "holdlock".lease l WHERE l.namespace = p_namespace AND l.key = p_key FOR UPDATE;
-			IF NOT FOUND THEN -- its counter was collected meanwhile
-				CONTINUE;
-			END IF;
-			now := clock_timestamp();
-			now_us := "holdlock".us(now);
-			live := r.state IN (1, 2) AND r.expiry > now;
-			IF r.undone_until > now AND strpos(r.undone, p_nonce) > 0 OR r.nonce = p_nonce AND r.state IN (2, 3) THEN
-				answer := 'undone';
-				RETURN;
-			ELSIF live AND r.state = 1 AND r.nonce = p_nonce AND r.broken IS NULL THEN
-				-- The answer was lost: the caller counts from this try.
-				UPDATE "holdlock".lease l SET expiry = greatest(l.expiry, now + p_ttl * interval '1 microsecond'), used = now
-				WHERE l.namespace = p_namespace AND l.key = p_key;
-				answer := 'granted';
-				token := r.token;
-				previous := r.previous;
-				prior := r.prior;
-				RETURN;
-			ELSIF live THEN
-				answer := 'held';
-			ELSE
-				token := greatest(r.token + 1, now_us, least(p_floor, now_us + 1000000));
-				IF token > 9007199254740991 THEN
-					answer := 'exhausted';
-					RETURN;
-				END IF;
-				previous := CASE WHEN r.broken IS NOT NULL THEN 3 WHEN r.state = 1 THEN 2 WHEN r.state = 0 THEN 0 ELSE 1 END;
-				IF previous IN (2, 3) THEN
-					prior := json_build_object('nonce', r.nonce, 'token', r.token, 'holder', r.holder,
-						'acquired', "holdlock".us(r.acquired), 'broken', r.broken);
-				END IF;
-				UPDATE "holdlock".lease l SET nonce = p_nonce, state = 1, token = acquire.token,
-					expiry = now + p_ttl * interval '1 microsecond', acquired = now, used = now, holder = p_holder, broken = NULL,
-					previous = acquire.previous, prior = acquire.prior,
-					undone = CASE WHEN l.undone_until > now THEN l.undone ELSE '' END,
-					undone_until = CASE WHEN l.undone_until > now THEN l.undone_until END
-				WHERE l.namespace = p_namespace AND l.key = p_key;
-				answer := 'granted';
-				RETURN;
-			END IF;
+		SELECT * INTO r FROM "holdlock".lease l WHERE l.namespace = p_namespace AND l.key = p_key FOR UPDATE;
+		CONTINUE WHEN NOT FOUND; -- its counter was collected meanwhile
+		now := clock_timestamp();
+		live := r.state IN (1, 2) AND r.expiry > now;
+		IF r.undone_until > now AND strpos(r.undone, p_nonce) > 0 OR r.nonce = p_nonce AND r.state IN (2, 3) THEN
+			RETURN 'undone';
+		ELSIF live AND r.state = 1 AND r.nonce = p_nonce AND r.broken IS NULL THEN
+			-- The answer was lost: the caller counts from this try.
+			UPDATE "holdlock".lease l SET expiry = greatest(l.expiry, now + p_ttl * interval '1 microsecond'), used = now
+			WHERE l.namespace = p_namespace AND l.key = p_key;
+			RETURN concat('granted ', r.token, ' ', r.previous, ' ' || r.prior);
+		ELSIF live THEN
+			RETURN 'held ' || "holdlock".term_json(r);
 		END IF;
-		EXIT;
+		now_us := extract(epoch FROM now) * 1000000;
+		next := greatest(r.token + 1, now_us, least(p_floor, now_us + 1000000));
+		IF next > 9007199254740991 THEN
+			RETURN 'exhausted';
+		END IF;
+		ending := CASE WHEN r.broken IS NOT NULL THEN 3 WHEN r.state = 1 THEN 2 WHEN r.state = 0 THEN 0 ELSE 1 END;
+		IF ending IN (2, 3) THEN
+			before := "holdlock".term_json(r);
+		END IF;
+		UPDATE "holdlock".lease l SET nonce = p_nonce, state = 1, token = next, expiry = now + p_ttl * interval '1 microsecond',
+			acquired = now, used = now, holder = p_holder, broken = NULL, previous = ending, prior = before,
+			undone = CASE WHEN r.undone_until > now THEN r.undone ELSE '' END,
+			undone_until = CASE WHEN r.undone_until > now THEN r.undone_until END
+		WHERE l.namespace = p_namespace AND l.key = p_key;
+		RETURN concat('granted ', next, ' ', ending, ' ' || before);
 	END LOOP;
-	token := r.token;
-	nonce := r.nonce;
-	holder := r.holder;
-	acquired := "holdlock".us(r.acquired);
-	remaining := "holdlock".us(r.expiry) - "holdlock".us(clock_timestamp());
-	state := r.state;
-	broken := r.broken;
 END $f$;
 
 -- renew renews terms, each as if alone. Callers give keys in ascending order, so that two batches never wait for each other.
@@ -237,49 +224,51 @@ BEGIN
 	END LOOP;
 END $f$;
 
--- release ends a term; with p_undo it also makes sure that an acquire which is still on its way starts none.
-CREATE FUNCTION "holdlock".release(p_namespace text, p_key text, p_nonce text, p_keep bigint, p_undo boolean,
-	OUT answer text, -- released, gone, broken
-	OUT detail text)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $f$
+-- release ends a term; with p_undo it also makes sure that an acquire which is still on its way starts none. It answers
+-- released, gone or broken, and why behind a space. If it had to wait for the row the term may have run out meanwhile; it
+-- has had no successor then, and is ended all the same.
+CREATE FUNCTION "holdlock".release(p_namespace text, p_key text, p_nonce text, p_keep bigint, p_undo boolean)
+RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
 	r "holdlock".lease;
-	now timestamptz;
+	now timestamptz := clock_timestamp();
+	answer text := 'gone';
 BEGIN
-	SELECT * INTO r FROM "holdlock".lease l WHERE l.namespace = p_namespace AND l.key = p_key FOR UPDATE;
-	IF NOT FOUND AND p_undo THEN
+	UPDATE "holdlock".lease l SET state = CASE WHEN p_keep > 0 THEN 2 ELSE 3 END, expiry = now + p_keep * interval '1 microsecond',
+		used = now, holder = '', broken = NULL, previous = 0, prior = NULL
+	WHERE l.namespace = p_namespace AND l.key = p_key AND l.nonce = p_nonce AND l.state = 1 AND l.expiry > now;
+	IF FOUND THEN
+		IF EXISTS (SELECT FROM "holdlock".waiter w WHERE w.namespace = p_namespace AND w.key = p_key) THEN
+			PERFORM "holdlock".wake(p_namespace, p_key);
+		END IF;
+		RETURN 'released';
+	END IF;
+	IF p_undo THEN
 		-- The acquire may be inserting the row at this moment. Then this waits for it.
-		now := clock_timestamp();
 		INSERT INTO "holdlock".lease (namespace, key, nonce, state, token, expiry, acquired, used, holder, previous)
 		VALUES (p_namespace, p_key, '', 0, 1, now, now, now, '', 0) ON CONFLICT DO NOTHING;
-		SELECT * INTO r FROM "holdlock".lease l WHERE l.namespace = p_namespace AND l.key = p_key FOR UPDATE;
 	END IF;
-	IF r.key IS NULL THEN
-		answer := 'gone';
-		RETURN;
+	SELECT * INTO r FROM "holdlock".lease l WHERE l.namespace = p_namespace AND l.key = p_key FOR UPDATE;
+	IF NOT FOUND THEN
+		RETURN answer;
 	END IF;
 	now := clock_timestamp();
-	IF r.nonce = p_nonce AND r.state = 1 AND r.expiry > now THEN
-		UPDATE "holdlock".lease l SET state = CASE WHEN p_keep > 0 THEN 2 ELSE 3 END, expiry = now + p_keep * interval '1 microsecond',
-			used = now, holder = '', broken = NULL, previous = 0, prior = NULL
+	IF r.nonce = p_nonce AND r.state = 1 AND r.expiry > now AND p_undo THEN
+		UPDATE "holdlock".lease l SET state = 3, expiry = now, holder = '', broken = NULL, previous = 0, prior = NULL
 		WHERE l.namespace = p_namespace AND l.key = p_key;
 		PERFORM "holdlock".wake(p_namespace, p_key);
 		answer := 'released';
 	ELSIF r.nonce = p_nonce AND r.broken IS NOT NULL THEN
-		answer := 'broken';
-		detail := r.broken;
-	ELSE
-		answer := 'gone';
-		IF r.nonce = p_nonce AND r.state = 1 THEN
-			detail := 'its time ran out ' || (now - r.expiry)::text || ' ago';
-		END IF;
+		answer := 'broken ' || r.broken;
+	ELSIF r.nonce = p_nonce AND r.state = 1 THEN
+		answer := 'gone its time ran out ' || (now - r.expiry)::text || ' ago';
 	END IF;
 	IF p_undo THEN
-		UPDATE "holdlock".lease l SET
-			undone = p_nonce || CASE WHEN l.undone_until > now THEN left(l.undone, 3200) ELSE '' END,
-			undone_until = now + interval '5 minutes', used = now
+		UPDATE "holdlock".lease l SET used = now, undone_until = now + interval '5 minutes',
+			undone = p_nonce || CASE WHEN l.undone_until > now THEN left(l.undone, 3200) ELSE '' END
 		WHERE l.namespace = p_namespace AND l.key = p_key;
 	END IF;
+	RETURN answer;
 END $f$;
 
 -- break_term marks a term, or with p_now ends it.
