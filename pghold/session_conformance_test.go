@@ -45,7 +45,7 @@ func sessionHarness(p *testenv.Postgres, frozen Frozen) drivertest.Harness {
 					}
 					return nil
 				},
-				Leftovers: func() ([]string, error) { return leaseLeftovers(p, opts.Schema) },
+				Leftovers: func() ([]string, error) { return leaseLeftovers(p, opts.Schema, opts.Namespace) },
 			}
 		},
 	}

@@ -146,6 +146,12 @@ func (d *SessionDriver) Acquire(ctx context.Context, req *driver.AcquireRequest)
 	if err := d.rows.usable(ctx, verb, req.Ref.Key); err != nil {
 		return driver.Grant{}, err
 	}
+	asked := time.Now()
+	if req.BackStop {
+		if held, known := d.rows.refusals.recent(req.Ref.Key); known {
+			return driver.Grant{}, held
+		}
+	}
 	s, err := d.session(req.TTL)
 	if err == nil {
 		err = d.route(req.Ref, s)
@@ -158,6 +164,9 @@ func (d *SessionDriver) Acquire(ctx context.Context, req *driver.AcquireRequest)
 		return driver.Grant{}, leaseFailure(verb, req.Ref.Key, err)
 	}
 	if o.held != nil {
+		if req.BackStop {
+			d.rows.refusals.keep(o.held.Term, asked)
+		}
 		return driver.Grant{}, o.held
 	}
 	d.rows.collector.acquired(d.rows)
@@ -244,6 +253,7 @@ func (d *SessionDriver) Release(ctx context.Context, req *driver.ReleaseRequest)
 	if err := d.rows.usable(ctx, verb, req.Ref.Key); err != nil {
 		return err
 	}
+	d.rows.refusals.forget(req.Ref.Key)
 	if s := d.routed(req.Ref); s != nil {
 		o := &op{kind: releaseOp, ctx: ctx, ref: req.Ref, id: LockID(d.rows.namespace, req.Ref.Key), release: req}
 		if err := s.do(o); err != nil {
@@ -251,12 +261,9 @@ func (d *SessionDriver) Release(ctx context.Context, req *driver.ReleaseRequest)
 		}
 		return o.answer
 	}
-	var answer string
-	var detail *string
 	id := LockID(d.rows.namespace, req.Ref.Key)
-	err := d.rows.step(ctx, verb, req.Ref.Key, d.sql.release, []any{
-		d.rows.namespace, req.Ref.Key, req.Ref.Nonce, micros(req.KeepFor), req.Undo, id, false,
-	}, func(rows pgx.Rows) error { return rows.Scan(&answer, &detail) })
+	answer, rest, err := d.rows.word(ctx, verb, req.Ref.Key, d.sql.release,
+		d.rows.namespace, req.Ref.Key, req.Ref.Nonce, micros(req.KeepFor), req.Undo, id, false)
 	switch {
 	case err != nil:
 		return err
@@ -264,7 +271,7 @@ func (d *SessionDriver) Release(ctx context.Context, req *driver.ReleaseRequest)
 		d.dropped(ctx, id)
 		return nil
 	}
-	return goneError(verb, req.Ref.Key, answer, detail)
+	return goneError(verb, req.Ref.Key, answer, rest)
 }
 
 // Watch implements driver.Waiter.
@@ -289,12 +296,12 @@ func (d *SessionDriver) Break(ctx context.Context, req *driver.BreakRequest) err
 	var done bool
 	id := LockID(d.rows.namespace, req.Ref.Key)
 	err := d.rows.step(ctx, verb, req.Ref.Key, d.sql.breakTerm,
-		[]any{d.rows.namespace, req.Ref.Key, req.Ref.Nonce, req.By, req.Now, id}, func(rows pgx.Rows) error { return rows.Scan(&done) })
+		[]any{d.rows.namespace, req.Ref.Key, req.Ref.Nonce, cmp.Or(req.By, "an operator"), req.Now, id}, func(rows pgx.Rows) error { return rows.Scan(&done) })
 	if err != nil {
 		return err
 	}
 	if !done {
-		return goneError(verb, req.Ref.Key, "gone", nil)
+		return goneError(verb, req.Ref.Key, "gone", "")
 	}
 	if req.Now && !d.dropped(ctx, id) {
 		var ended int
@@ -344,15 +351,15 @@ func newSessionSQL(schema string) sessionSQL {
 		WHERE k.locktype = 'advisory' AND k.granted AND k.objsubid = 1 AND a.datname = pg_catalog.current_database()
 		AND k.database = a.datid AND k.classid::bigint << 32 | k.objid::bigint = $1`
 	return sessionSQL{
-		acquire: in(`SELECT a.* FROM ROWS FROM (unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]), unnest($5::bigint[]),
-			unnest($6::text[]), unnest($7::bigint[]), unnest($8::boolean[])) WITH ORDINALITY AS q (key, nonce, ttl, floor, holder, id, mine, n),
-			LATERAL "holdlock".session_acquire($1, q.key, q.nonce, q.ttl, q.floor, q.holder, q.id, q.mine) AS a`),
+		acquire: in(`SELECT "holdlock".session_acquire($1, q.key, q.nonce, q.ttl, q.floor, q.holder, q.id, q.mine)
+			FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::boolean[])
+			AS q (key, nonce, ttl, floor, holder, id, mine)`),
 		renew:     in(`SELECT * FROM "holdlock".renew($1, $2, $3, $4, $5)`),
-		release:   in(`SELECT * FROM "holdlock".session_release($1, $2, $3, $4, $5, $6, $7)`),
+		release:   in(`SELECT "holdlock".session_release($1, $2, $3, $4, $5, $6, $7)`),
 		breakTerm: in(`SELECT "holdlock".session_break($1, $2, $3, $4, $5, $6)`),
-		releaseOwn: in(`SELECT a.* FROM ROWS FROM (unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]), unnest($5::boolean[]),
-			unnest($6::bigint[]), unnest($7::boolean[])) WITH ORDINALITY AS q (key, nonce, keep, undo, id, mine, n),
-			LATERAL "holdlock".session_release($1, q.key, q.nonce, q.keep, q.undo, q.id, q.mine) AS a`),
+		releaseOwn: in(`SELECT "holdlock".session_release($1, q.key, q.nonce, q.keep, q.undo, q.id, q.mine)
+			FROM unnest($2::text[], $3::text[], $4::bigint[], $5::boolean[], $6::bigint[], $7::boolean[])
+			AS q (key, nonce, keep, undo, id, mine)`),
 		busy:      `SELECT EXISTS (SELECT ` + holders + `)`,
 		terminate: `SELECT count(pg_catalog.pg_terminate_backend(a.pid)) ` + holders + ` AND a.application_name = $2`,
 		unlock:    `SELECT pg_catalog.pg_advisory_unlock(id) FROM unnest($1::bigint[]) AS id`,

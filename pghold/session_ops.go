@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/holdlock/holdlock/driver"
 )
@@ -174,55 +175,58 @@ func (s *session) sendAcquires(ops []*op) error {
 	}
 	ctx, cancel := s.budget()
 	defer cancel()
-	rows, err := s.conn.Query(ctx, s.d.sql.acquire, s.d.rows.namespace, keys, nonces, ttls, floors, holders, ids, mine)
+	return s.each(ctx, ops, s.granted, s.d.sql.acquire, s.d.rows.namespace, keys, nonces, ttls, floors, holders, ids, mine)
+}
+
+// each sends a statement that answers every op with a row of one word and what belongs to it.
+func (s *session) each(ctx context.Context, ops []*op, judge func(o *op, word, rest string), sql string, args ...any) error {
+	rows, err := s.conn.Query(ctx, sql, args...)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	n := 0
-	for ; rows.Next() && n < len(ops); n++ {
-		o := ops[n]
-		var (
-			locked                             bool
-			answer                             string
-			token, acquired, remaining         *int64
-			previous, state                    *int16
-			prior, nonce, holderOfTerm, broken *string
-		)
-		err := rows.Scan(&locked, &answer, &token, &previous, &prior, &nonce, &holderOfTerm, &acquired, &remaining, &state, &broken)
-		if err != nil {
-			return err
-		}
-		o.err = nil
-		switch {
-		case answer == "granted" && token != nil && previous != nil:
-			o.grant = driver.Grant{Token: driver.Token(*token), Previous: driver.Ending(*previous), Prior: priorTerm(o.ref.Key, prior)}
-			if locked {
-				s.hold(o)
-			} else {
-				s.forget(o.ref)
-			}
-			continue
-		case (answer == "held" || answer == "blocked") && token != nil && nonce != nil && holderOfTerm != nil && acquired != nil && state != nil:
-			left := blockedFor.Microseconds()
-			if remaining != nil {
-				left = *remaining
-			}
-			r := record{o.ref.Key, *nonce, *state, *token, *acquired, left, *holderOfTerm, broken}
-			o.held = &driver.HeldError{Term: r.term()}
-		case answer == "undone":
-			o.err = &unsentError{errUndone}
-		case answer == "exhausted":
-			o.err = &unsentError{driver.ErrTokensExhausted}
-		default:
-			o.err = fmt.Errorf("the server answered %q", answer)
-		}
-		if o.err != nil || !s.holds(o.ref) {
-			s.forget(o.ref)
-		}
+	words := make([]string, 0, len(ops))
+	for rows.Next() {
+		words = append(words, string(rows.RawValues()[0]))
 	}
-	rows.Close()
-	return s.complete(rows.Err(), n, ops)
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if len(words) != len(ops) {
+		return fmt.Errorf("the server answered %d of %d calls", len(words), len(ops))
+	}
+	for i, o := range ops { // only now: before the end of the statement nothing is sure
+		word, rest, _ := strings.Cut(words[i], " ")
+		judge(o, word, rest)
+	}
+	return nil
+}
+
+// granted judges the answer to an acquire.
+func (s *session) granted(o *op, word, rest string) {
+	switch word {
+	case "granted", "rearmed":
+		if o.grant, o.err = parseGrant(o.ref.Key, rest); o.err == nil && word == "granted" {
+			s.hold(o)
+		}
+	case "held", "blocked":
+		var t driver.Term
+		if t, o.err = parseTerm(o.ref.Key, rest); o.err == nil {
+			if word == "blocked" {
+				t.Remaining = blockedFor
+			}
+			o.held = &driver.HeldError{Term: t}
+		}
+	case "undone":
+		o.err = &unsentError{errUndone}
+	case "exhausted":
+		o.err = &unsentError{driver.ErrTokensExhausted}
+	default:
+		o.err = fmt.Errorf("the server answered %q", word)
+	}
+	if !s.holds(o.ref) {
+		s.forget(o.ref)
+	}
 }
 
 var errUndone = errors.New("this attempt was given up, or its term given back, before it arrived")
@@ -255,7 +259,13 @@ func (s *session) sendRenewals(ops []*op) error {
 		}
 	}
 	rows.Close()
-	return s.complete(rows.Err(), n, ops)
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if n != len(ops) {
+		return fmt.Errorf("the server answered %d of %d renewals", n, len(ops))
+	}
+	return nil
 }
 
 func (s *session) sendReleases(ops []*op) error {
@@ -269,33 +279,14 @@ func (s *session) sendReleases(ops []*op) error {
 	}
 	ctx, cancel := s.budget()
 	defer cancel()
-	rows, err := s.conn.Query(ctx, s.d.sql.releaseOwn, s.d.rows.namespace, keys, nonces, keeps, undo, ids, mine)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	n := 0
-	for ; rows.Next() && n < len(ops); n++ {
-		var answer string
-		var detail *string
-		if err := rows.Scan(&answer, &detail); err != nil {
-			return err
-		}
-		o := ops[n]
-		s.drop(o.ref)
-		s.forget(o.ref)
-		if answer != "released" {
-			o.answer = goneError("release", o.ref.Key, answer, detail)
-		}
-	}
-	rows.Close()
-	return s.complete(rows.Err(), n, ops)
+	return s.each(ctx, ops, s.released, s.d.sql.releaseOwn, s.d.rows.namespace, keys, nonces, keeps, undo, ids, mine)
 }
 
-// complete says whether every op was answered.
-func (s *session) complete(err error, n int, ops []*op) error {
-	if err == nil && n != len(ops) {
-		err = fmt.Errorf("the server answered %d of %d calls", n, len(ops))
+// released judges the answer to a release.
+func (s *session) released(o *op, word, rest string) {
+	s.drop(o.ref)
+	s.forget(o.ref)
+	if word != "released" {
+		o.answer = goneError("release", o.ref.Key, word, rest)
 	}
-	return err
 }
