@@ -27,6 +27,7 @@ type Event struct {
 	Prior     *driver.Term   // Lapsed: the term that ended before this one, nil if the store no longer knows
 	Ending    driver.Ending  // Lapsed: Lapsed or Broken
 	Holder    *driver.Holder // Skipped: who has it; nil while it is cooling
+	InTx      bool           // the lock was taken in the caller's own transaction: it ends with that, and no Released follows
 	Err       error          // Skipped, Failed, RenewFailed, Unreleased: what came back
 }
 
@@ -41,6 +42,8 @@ const (
 	Skipped EventKind = "skipped"
 	// Failed: it was not granted because the store failed. The job did not run.
 	Failed EventKind = "failed"
+	// AlreadyDone: the job was not run because a record says that it has been.
+	AlreadyDone EventKind = "already done"
 	// Lapsed: the term before ours ended without a release, so its work may have run beside ours. Its own holder, killed
 	// or paused, can never report that.
 	Lapsed EventKind = "lapsed"

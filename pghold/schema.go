@@ -5,6 +5,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"unicode/utf8"
 
@@ -54,11 +55,11 @@ func Migrate(ctx context.Context, conn *pgx.Conn, schema string) error {
 			return have.check(schema)
 		}
 		for v := have.version + 1; v <= schemaVersion; v++ {
-			text, err := migrations.ReadFile(fmt.Sprintf("sql/%d.sql", v))
+			text, err := step(v)
 			if err != nil {
 				return err
 			}
-			sql := inSchema(string(text), schema)
+			sql := inSchema(text, schema)
 			if v == 1 {
 				sql = inSchema(createLayout, schema) + sql
 			}
@@ -74,6 +75,23 @@ func Migrate(ctx context.Context, conn *pgx.Conn, schema string) error {
 		return fmt.Errorf("pghold: migrating schema %q: %w", schema, err)
 	}
 	return nil
+}
+
+// step returns the text that makes layout v from the one before: N.sql, and what belongs to it in files called N-….sql.
+func step(v int) (string, error) {
+	more, err := fs.Glob(migrations, fmt.Sprintf("sql/%d-*.sql", v))
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	for _, name := range append([]string{fmt.Sprintf("sql/%d.sql", v)}, more...) {
+		part, err := migrations.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		text.Write(part)
+	}
+	return text.String(), nil
 }
 
 // createLayout makes what tells the layout. The schema may have been made by an administrator: CREATE SCHEMA, IF NOT EXISTS

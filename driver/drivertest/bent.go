@@ -19,6 +19,7 @@ type bent struct {
 	list      func(ctx context.Context, prefix, after string, limit int) ([]driver.Term, error)
 	inspect   func(context.Context, string) (driver.Term, bool, error)
 	close     func() error
+	notify    func(driver.Ref, func(error))
 }
 
 func bend(how func(b *bent)) func(driver.Driver) driver.Driver {
@@ -100,6 +101,14 @@ func (b *bent) Close() error {
 		return b.close()
 	}
 	return b.Driver.Close()
+}
+
+func (b *bent) NotifyLoss(ref driver.Ref, lost func(error)) {
+	if b.notify != nil {
+		b.notify(ref, lost)
+		return
+	}
+	b.Driver.(driver.LossNotifier).NotifyLoss(ref, lost)
 }
 
 func (b *bent) lister() driver.Lister { return b.Driver.(driver.Lister) }

@@ -57,7 +57,6 @@ CREATE TABLE "holdlock".advisory (
 CREATE TABLE "holdlock".done (
 	namespace   text        NOT NULL COLLATE "C",
 	key         text        NOT NULL COLLATE "C",
-	token       bigint      NOT NULL DEFAULT 0,
 	done_at     timestamptz NOT NULL,
 	keep_until  timestamptz NOT NULL,           -- from then on the record may be removed
 	fingerprint bytea,                          -- of what was asked for: the same key for another job is an error
