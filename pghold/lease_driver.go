@@ -77,7 +77,7 @@ func newLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions, idle ti
 	if err != nil {
 		return nil, err
 	}
-	config, err := leaseConfig(dsn, opts, idle)
+	config, err := leaseConfig(dsn, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +86,7 @@ func newLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions, idle ti
 		ctx, cancel = context.WithTimeout(ctx, openBudget)
 		defer cancel()
 	}
+	config.MaxConnIdleTime, config.HealthCheckPeriod = idle, 2*idle
 	// The pool uses its context for connections that it makes later, too.
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
@@ -119,7 +120,7 @@ func newLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions, idle ti
 }
 
 // leaseConfig reads the DSN and fixes what the store depends on.
-func leaseConfig(dsn string, opts *LeaseOptions, idle time.Duration) (*pgxpool.Config, error) {
+func leaseConfig(dsn string, opts *LeaseOptions) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("pghold: %w", err) // pgx masks the password
@@ -142,7 +143,7 @@ func leaseConfig(dsn string, opts *LeaseOptions, idle time.Duration) (*pgxpool.C
 	config.MaxConns = int32(cmp.Or(opts.MaxConns, defaultMaxConns))
 	// Each check of the pool turns its order around, so they must be rare for connections to be idle at all.
 	config.MinConns, config.MinIdleConns = 0, 0
-	config.MaxConnIdleTime, config.HealthCheckPeriod = idle, 2*idle
+	config.MaxConnIdleTime, config.HealthCheckPeriod = connIdle, 2*connIdle
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > pingAfter }
 	return config, nil
 }
