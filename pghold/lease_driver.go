@@ -39,6 +39,7 @@ type LeaseDriver struct {
 	hub       *hub
 	refusals  refusals
 	collector collector
+	notebook  notebook
 
 	open      context.Context // ends with Close
 	shut      context.CancelFunc
@@ -217,6 +218,7 @@ func (d *LeaseDriver) Close() error {
 		d.shut()
 		d.hub.close()
 		d.collector.wait()
+		d.notebook.close()
 		closed := make(chan struct{})
 		go func() {
 			defer close(closed)
