@@ -20,6 +20,9 @@ const nameStatement = `INSERT INTO "holdlock".name AS n (id, namespace, key, use
 SELECT q.id, $1, q.key, pg_catalog.now() FROM ROWS FROM (pg_catalog.unnest($2::bigint[]), pg_catalog.unnest($3::text[])) AS q (id, key) ORDER BY q.id
 ON CONFLICT (id) DO UPDATE SET used = excluded.used WHERE n.used < excluded.used - interval '1 hour'`
 
+// noting is a store that can write names down.
+type noting interface{ note(key string) }
+
 // notebook is what is to be written and what has been.
 type notebook struct {
 	mu      sync.Mutex

@@ -133,7 +133,6 @@ type txUse struct {
 // placed is a store of this package: it knows where its tables are.
 type placed interface {
 	place() (schema, namespace string)
-	note(key string) // so that operators see the name; see lease_names.go
 }
 
 func (d *LeaseDriver) place() (schema, namespace string) { return d.schema, d.namespace }
@@ -149,7 +148,9 @@ func use(ctx context.Context, op string, lock *holdlock.Lock) (*txUse, error) {
 	}
 	if p, ok := driver.As[placed](u.Driver()); ok {
 		u.schema, u.namespace = p.place()
-		p.note(u.StoreKey())
+	}
+	if n, ok := driver.As[noting](u.Driver()); ok {
+		n.note(u.StoreKey())
 	}
 	if ctx.Err() != nil { // nothing is sent, so the connection stays well
 		return nil, u.ended(ctx, fmt.Errorf("nothing was sent: %w", ctx.Err()))
