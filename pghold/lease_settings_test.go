@@ -226,7 +226,9 @@ func TestLeaseLeastPrivilege(t *testing.T) {
 	if !errors.Is(err, ErrSchema) || !strings.Contains(err.Error(), "grant") {
 		t.Errorf("without any rights: %v", err)
 	}
-	p.Do(t, strings.ReplaceAll(inSchema(leastPrivilege, schema), "app", role))
+	if err := Grant(testContext(t), connect(t, p.URL()), schema, role); err != nil {
+		t.Fatal(err)
+	}
 	d := leaseDriver(t, url, schema, LeaseOptions{})
 	for _, err := range contend(t, d, 10) {
 		t.Error(err)
@@ -247,11 +249,6 @@ func TestLeaseLeastPrivilege(t *testing.T) {
 		t.Errorf("DROP TABLE: %v", err)
 	}
 }
-
-// leastPrivilege is what docs/stores/postgres.md tells administrators to grant.
-const leastPrivilege = `GRANT USAGE ON SCHEMA "holdlock" TO app;
-GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "holdlock" TO app;
-REVOKE INSERT, UPDATE, DELETE ON "holdlock".layout FROM app;`
 
 // Rows are removed a day after the last use of their key, and no sooner.
 func TestLeaseCollection(t *testing.T) {
