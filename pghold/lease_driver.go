@@ -101,18 +101,10 @@ func newLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions, idle ti
 		pool.Close()
 		return nil, fmt.Errorf("pghold: opening %s: %w", where, err)
 	}
-	d.traits = driver.Traits{
-		Name: "postgres", Location: fmt.Sprintf("postgres %s, schema %s", where, schema),
-		Scope: driver.Cluster, Fencing: driver.WhileDataSurvives, Forgets: driver.OnFailover, Clock: driver.WallClock,
-		MinTTL:  200 * time.Millisecond, // every renewal has to reach a disk in time
-		TTLStep: time.Millisecond,
-		Prompt:  true, // pgx ends a call by closing the connection
-	}
+	d.traits = LeaseTraits(facts.durable)
+	d.traits.Location = fmt.Sprintf("postgres %s, schema %s", where, schema)
 	if opts.Namespace != "" {
 		d.traits.Location += fmt.Sprintf(", namespace %q", opts.Namespace)
-	}
-	if facts.durable {
-		d.traits.Fencing = driver.Durable
 	}
 	d.explicit.Store(!facts.readCommitted)
 	d.hub = newHub(d)

@@ -208,6 +208,17 @@ func TestLeaseTraits(t *testing.T) {
 		if got.Fencing != tt.want {
 			t.Errorf("%v: Fencing is %v, want %v", tt.settings, got.Fencing, tt.want)
 		}
+		for _, f := range []Frozen{Block, Expire} {
+			s, err := NewSessionDriver(testContext(t), p.URL(), &SessionOptions{Schema: d.schema, OnFrozen: f})
+			if err != nil {
+				t.Fatal(err)
+			}
+			traits, want := s.Traits(), SessionTraits(tt.want == driver.Durable, f)
+			if want.Location = traits.Location; traits != want {
+				t.Errorf("session locks report %+v, and the documents say %+v", traits, want)
+			}
+			s.Close()
+		}
 		if !strings.Contains(got.Location, p.Addr+"/postgres") || !strings.Contains(got.Location, `"billing"`) || strings.Contains(got.Location, "sesame") {
 			t.Errorf("Location is %s", got.Location)
 		}
