@@ -16,27 +16,28 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// A session is one connection and the terms of one TTL that live on it. A single goroutine uses the connection; callers
-// put what they want into its queue.
+// A session is one connection and the terms of one TTL that live on it. Callers put what they want into its queue; whoever of them
+// gets the turn uses the connection, for all that is in the queue. When there is nothing to do a goroutine of its own has the
+// turn and waits in a read, which is what sees the end of the connection; the next caller interrupts it.
 //
-//	no connection ── a call ──▶ working ──▶ waiting in a read ──▶ no connection
-//	                               ▲              │  (its end is seen there)
-//	                               └── a call, ───┘
-//	                                   or a term whose time is over
+// That callers do it themselves saves switches of goroutines, which on a busy machine cost more than the statement. It
+// means that a call can outlast its context while the server hangs, so Traits.Prompt is not claimed.
 type session struct {
 	d    *SessionDriver
 	ttl  time.Duration
-	wake chan struct{}   // holds one token when the queue may have something
+	turn chan struct{} // full while somebody uses what follows
+	conn *pgx.Conn     // nil: none
+	last time.Time     // when it was of use
+
+	idle *time.Timer     // when the goroutine looks after the connection
 	done chan struct{}   // closed when the goroutine has ended
 	ctx  context.Context // ends with close
 	stop context.CancelFunc
-	conn *pgx.Conn // nil: none; the goroutine's own
-	last time.Time // when the connection was last of use; the goroutine's own
 
 	mu        sync.Mutex
 	queue     []*op
 	interrupt func()                  // ends the read that the goroutine waits in; nil if it does not
-	terms     map[string]*sessionTerm // by key: whose advisory locks this session has. The goroutine alone changes it
+	terms     map[string]*sessionTerm // by key: whose advisory locks this session has. Only who has the turn changes it
 	closing   bool
 	backend   uint32 // the server process behind conn; 0 if there is none
 }
@@ -51,51 +52,75 @@ type sessionTerm struct {
 }
 
 const (
-	linger      = time.Millisecond       // how long to wait for another call before waiting in a read: to end a read costs more
-	idleSession = 30 * time.Second       // after which a connection without terms is closed
-	blockedFor  = 500 * time.Millisecond // what is said about the end of a term that only a session keeps
+	linger      = 10 * time.Millisecond // after a call, before waiting in a read: to interrupt that costs the next call more than its statement
+	idleSession = 30 * time.Second      // after which a connection without terms is closed
 	closeBudget = time.Second
 	dialBudget  = 10 * time.Second
 	minBudget   = time.Second
 )
 
 func newSession(d *SessionDriver, ttl time.Duration) *session {
-	s := &session{d: d, ttl: ttl, wake: make(chan struct{}, 1), done: make(chan struct{}), terms: map[string]*sessionTerm{}}
+	s := &session{
+		d: d, ttl: ttl, turn: make(chan struct{}, 1), idle: time.NewTimer(time.Hour), done: make(chan struct{}),
+		terms: map[string]*sessionTerm{},
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	go s.run()
 	return s
 }
 
-// close ends the goroutine and the connection, and fails what is in the queue.
+// close ends the goroutine and the connection. Callers that are in the queue find out.
 func (s *session) close() {
 	s.mu.Lock()
+	before := s.closing
 	s.closing = true
 	s.mu.Unlock()
+	if before {
+		return
+	}
 	s.stop()
 	<-s.done
+	s.turn <- struct{}{} // for good
+	s.hangUp()
 }
 
+// run looks after the connection while nobody uses it.
 func (s *session) run() {
 	defer close(s.done)
-	for s.ctx.Err() == nil {
-		ops := s.take()
-		switch {
-		case len(ops) > 0 && s.connect(ops):
-			s.send(ops)
-			s.last = time.Now()
-		case len(ops) > 0:
-		default:
-			s.rest(s.expire())
+	defer s.idle.Stop()
+	for {
+		select {
+		case <-s.idle.C:
+		case <-s.ctx.Done():
+			return
 		}
+		select {
+		case s.turn <- struct{}{}:
+		case <-s.ctx.Done():
+			return
+		}
+		next := s.rest()
+		<-s.turn
+		s.idle.Reset(next)
 	}
-	s.mu.Lock()
-	left := s.queue
-	s.queue = nil
-	s.mu.Unlock()
-	for _, o := range left {
-		s.fail(o, &unsentError{driver.ErrClosed})
+}
+
+// lead works for a caller who has the turn until there is an answer to its op.
+func (s *session) lead(o *op) {
+	for s.ctx.Err() == nil {
+		select {
+		case <-o.done:
+		default:
+			if ops := s.take(); len(ops) > 0 && s.connect(ops) {
+				s.send(ops)
+				s.last = time.Now()
+			}
+			continue
+		}
+		break
 	}
-	s.hangUp()
+	<-s.turn
+	s.idle.Reset(linger)
 }
 
 // connect makes sure that there is a connection, for ops that wait for it. If there is none they have failed.
@@ -125,51 +150,44 @@ func (s *session) budget() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.ctx, max(s.ttl-s.ttl/10, minBudget))
 }
 
-// rest waits for a call, for the end of the connection, or until a time.
-func (s *session) rest(until time.Time) {
-	timer := time.NewTimer(min(time.Until(until), linger))
-	defer timer.Stop()
-	if s.conn == nil {
-		timer.Reset(time.Until(until))
-	}
-	select {
-	case <-s.wake:
-		return
-	case <-s.ctx.Done():
-		return
-	case <-timer.C:
-	}
-	if s.conn == nil || !time.Now().Before(until) {
-		return
-	}
-	ctx, cancel := context.WithDeadline(s.ctx, until)
-	defer cancel()
-	s.mu.Lock()
-	if len(s.queue) > 0 {
+// rest waits for a call or the end of the connection, and meanwhile gives back what is over. It returns how soon it wants to
+// be called again.
+func (s *session) rest() time.Duration {
+	for s.conn != nil && s.ctx.Err() == nil {
+		until := s.expire()
+		if s.conn == nil {
+			break
+		}
+		ctx, cancel := context.WithDeadline(s.ctx, until)
+		s.mu.Lock()
+		if len(s.queue) > 0 {
+			s.mu.Unlock()
+			cancel()
+			return linger
+		}
+		s.interrupt = cancel
 		s.mu.Unlock()
-		return
+		note, err := s.conn.WaitForNotification(ctx)
+		s.mu.Lock()
+		s.interrupt = nil
+		s.mu.Unlock()
+		over := ctx.Err() != nil
+		cancel()
+		switch {
+		case err == nil:
+			s.heed(note)
+		case s.conn.IsClosed() || !over:
+			s.disconnected(err)
+		}
 	}
-	s.interrupt = cancel
-	s.mu.Unlock()
-	note, err := s.conn.WaitForNotification(ctx)
-	s.mu.Lock()
-	s.interrupt = nil
-	s.mu.Unlock()
-	switch {
-	case err == nil:
-		s.heed(note)
-	case s.conn.IsClosed() || ctx.Err() == nil:
-		s.disconnected(err)
-	}
+	return time.Hour // the next call makes a connection and sets it
 }
 
-// expire gives back the advisory locks of terms whose time is over, and closes a connection that nobody needs. It returns when to look again.
+// expire gives back the advisory locks of terms whose time is over, and closes a connection that nobody needs. It returns
+// when to look again.
 func (s *session) expire() (next time.Time) {
 	now := time.Now()
 	next = now.Add(time.Hour)
-	if s.conn == nil {
-		return next
-	}
 	var over []*sessionTerm
 	s.mu.Lock()
 	for _, t := range s.terms {
@@ -235,7 +253,7 @@ func (s *session) unlock(over []*sessionTerm) {
 // cleanse makes sure that a statement which has failed has left no advisory lock behind; if it cannot, the connection goes.
 func (s *session) cleanse(ops []*op) {
 	for _, o := range ops {
-		if o.kind != acquireOp || s.has(o.ref.Key) {
+		if o.kind != acquireOp || s.has(o.ref.Key) { // what it had before it keeps
 			continue
 		}
 		for unlocked := true; unlocked; {

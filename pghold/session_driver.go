@@ -95,6 +95,7 @@ func NewSessionDriver(ctx context.Context, dsn string, opts *SessionOptions) (*S
 	d.traits = d.rows.Traits()
 	d.traits.Name = "postgres+advisory"
 	d.traits.MinTTL, d.traits.TTLStep = sessionMinTTL, ttlStep
+	d.traits.Prompt = false // see session
 	d.traits.FrozenBlocks = opts.OnFrozen == Block
 	return d, nil
 }
@@ -262,8 +263,8 @@ func (d *SessionDriver) Release(ctx context.Context, req *driver.ReleaseRequest)
 		return o.answer
 	}
 	id := LockID(d.rows.namespace, req.Ref.Key)
-	answer, rest, err := d.rows.word(ctx, verb, req.Ref.Key, d.sql.release,
-		d.rows.namespace, req.Ref.Key, req.Ref.Nonce, micros(req.KeepFor), req.Undo, id, false)
+	answer, rest, err := d.rows.word(ctx, verb, req.Ref.Key, d.sql.releaseOther,
+		d.rows.namespace, req.Ref.Key, req.Ref.Nonce, micros(req.KeepFor), req.Undo, id)
 	switch {
 	case err != nil:
 		return err
@@ -337,32 +338,6 @@ func (d *SessionDriver) dropped(ctx context.Context, id int64) bool {
 func (d *SessionDriver) NotifyLoss(ref driver.Ref, lost func(error)) {
 	if s := d.routed(ref); s == nil || !s.onLoss(ref, lost) {
 		lost(errors.New("the connection that it was granted on has ended since"))
-	}
-}
-
-// sessionSQL are the statements that sql/1-session.sql has functions for.
-type sessionSQL struct {
-	acquire, renew, release, releaseOwn, breakTerm, busy, terminate, unlock string
-}
-
-func newSessionSQL(schema string) sessionSQL {
-	in := func(sql string) string { return inSchema(sql, schema) }
-	const holders = `FROM pg_catalog.pg_locks k JOIN pg_catalog.pg_stat_activity a ON a.pid = k.pid
-		WHERE k.locktype = 'advisory' AND k.granted AND k.objsubid = 1 AND a.datname = pg_catalog.current_database()
-		AND k.database = a.datid AND k.classid::bigint << 32 | k.objid::bigint = $1`
-	return sessionSQL{
-		acquire: in(`SELECT "holdlock".session_acquire($1, q.key, q.nonce, q.ttl, q.floor, q.holder, q.id, q.mine)
-			FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::text[], $7::bigint[], $8::boolean[])
-			AS q (key, nonce, ttl, floor, holder, id, mine)`),
-		renew:     in(`SELECT * FROM "holdlock".renew($1, $2, $3, $4, $5)`),
-		release:   in(`SELECT "holdlock".session_release($1, $2, $3, $4, $5, $6, $7)`),
-		breakTerm: in(`SELECT "holdlock".session_break($1, $2, $3, $4, $5, $6)`),
-		releaseOwn: in(`SELECT "holdlock".session_release($1, q.key, q.nonce, q.keep, q.undo, q.id, q.mine)
-			FROM unnest($2::text[], $3::text[], $4::bigint[], $5::boolean[], $6::bigint[], $7::boolean[])
-			AS q (key, nonce, keep, undo, id, mine)`),
-		busy:      `SELECT EXISTS (SELECT ` + holders + `)`,
-		terminate: `SELECT count(pg_catalog.pg_terminate_backend(a.pid)) ` + holders + ` AND a.application_name = $2`,
-		unlock:    `SELECT pg_catalog.pg_advisory_unlock(id) FROM unnest($1::bigint[]) AS id`,
 	}
 }
 

@@ -2,10 +2,12 @@ package pghold
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/holdlock/holdlock/driver"
 )
@@ -48,51 +50,46 @@ func (s *session) do(o *op) error {
 func (s *session) submit(o *op) {
 	o.s, o.done = s, make(chan struct{})
 	s.mu.Lock()
-	if s.closing {
-		s.mu.Unlock()
-		s.fail(o, &unsentError{driver.ErrClosed})
-		return
-	}
 	s.queue = append(s.queue, o)
 	interrupt := s.interrupt
 	s.mu.Unlock()
 	if interrupt != nil {
 		interrupt()
 	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
 }
 
-// wait returns when there is an answer or the caller's context has ended. What is not sent by then is not sent.
+// wait returns when there is an answer, or when the caller's context has ended: what is not sent by then is not sent.
 func (o *op) wait() error {
+	s := o.s
+	var err error
+	select {
+	case s.turn <- struct{}{}:
+		s.lead(o)
+		err = driver.ErrClosed // unless it is done
+	case <-o.done:
+	case <-o.ctx.Done():
+		err = o.ctx.Err()
+	case <-s.ctx.Done():
+		err = driver.ErrClosed
+	}
 	select {
 	case <-o.done:
 		return o.err
-	case <-o.ctx.Done():
+	default:
 	}
-	s := o.s
 	s.mu.Lock()
 	sent := o.sent
-	if !sent {
-		if i := slices.Index(s.queue, o); i >= 0 {
-			s.queue = slices.Delete(s.queue, i, i+1)
-		}
+	if i := slices.Index(s.queue, o); i >= 0 {
+		s.queue = slices.Delete(s.queue, i, i+1)
 	}
 	s.mu.Unlock()
-	if !sent {
-		if o.kind == acquireOp {
-			s.forget(o.ref)
-		}
-		return &unsentError{fmt.Errorf("the connection was not free in time: %w", o.ctx.Err())}
+	if sent {
+		return fmt.Errorf("no answer in time: %w", err)
 	}
-	select {
-	case <-o.done: // both at once
-		return o.err
-	default:
-		return fmt.Errorf("no answer in time: %w", o.ctx.Err())
+	if o.kind == acquireOp {
+		s.forget(o.ref)
 	}
+	return &unsentError{fmt.Errorf("the connection was not free in time: %w", err)}
 }
 
 // fail ends an op without an answer.
@@ -111,14 +108,14 @@ func (s *session) take() []*op {
 	defer s.mu.Unlock()
 	var some []*op
 	for kind := range opKinds {
-		refs := map[driver.Ref]bool{}
+		keys := map[string]bool{}
 		rest := s.queue[:0]
 		for _, o := range s.queue {
-			if o.kind != kind || len(some) == batchSize || refs[o.ref] { // a second try of the same term comes after the first
+			if o.kind != kind || len(some) == batchSize || keys[o.ref.Key] { // a second call about a key comes after the first
 				rest = append(rest, o)
 				continue
 			}
-			refs[o.ref], o.sent = true, true
+			keys[o.ref.Key], o.sent = true, true
 			some = append(some, o)
 		}
 		clear(s.queue[len(rest):])
@@ -148,7 +145,7 @@ func (s *session) send(ops []*op) {
 		}
 		return
 	}
-	if s.conn.IsClosed() {
+	if s.conn == nil || s.conn.IsClosed() {
 		s.disconnected(err)
 	} else {
 		// A statement that fails leaves the advisory locks that it has got.
@@ -160,51 +157,85 @@ func (s *session) send(ops []*op) {
 }
 
 func (s *session) sendAcquires(ops []*op) error {
-	var keys, nonces, holders []string
-	var ttls, floors, ids []int64
-	var mine []bool
-	for _, o := range ops {
+	n := len(ops)
+	keys, nonces, holders := make([]string, n), make([]string, n), make([]string, n)
+	ttls, floors, ids := make([]int64, n), make([]int64, n), make([]int64, n)
+	mine := make([]bool, n)
+	for i, o := range ops {
 		holder, err := toText(o.acquire.Holder)
 		if err != nil {
 			return &unsentError{err}
 		}
-		keys, nonces, holders = append(keys, o.ref.Key), append(nonces, o.ref.Nonce), append(holders, holder)
-		ttls = append(ttls, micros(max(o.acquire.TTL, o.acquire.MinHold)))
-		floors = append(floors, int64(min(o.acquire.Floor, driver.MaxToken)))
-		ids, mine = append(ids, o.id), append(mine, s.has(o.ref.Key))
+		keys[i], nonces[i], holders[i], ids[i], mine[i] = o.ref.Key, o.ref.Nonce, holder, o.id, s.has(o.ref.Key)
+		ttls[i], floors[i] = micros(max(o.acquire.TTL, o.acquire.MinHold)), int64(min(o.acquire.Floor, driver.MaxToken-1))
 	}
 	ctx, cancel := s.budget()
 	defer cancel()
-	return s.each(ctx, ops, s.granted, s.d.sql.acquire, s.d.rows.namespace, keys, nonces, ttls, floors, holders, ids, mine)
-}
-
-// each sends a statement that answers every op with a row of one word and what belongs to it.
-func (s *session) each(ctx context.Context, ops []*op, judge func(o *op, word, rest string), sql string, args ...any) error {
-	rows, err := s.conn.Query(ctx, sql, args...)
+	ns := s.d.rows.namespace
+	sql, args := s.d.sql.acquireMany, []any{ns, keys, nonces, ttls, floors, holders, ids, mine}
+	if n == 1 {
+		sql, args = s.d.sql.acquire, []any{ns, keys[0], nonces[0], ttls[0], floors[0], holders[0], ids[0], mine[0]}
+	}
+	words, err := s.ask(ctx, n, sql, args...)
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
-	words := make([]string, 0, len(ops))
-	for rows.Next() {
-		words = append(words, string(rows.RawValues()[0]))
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
-	if len(words) != len(ops) {
-		return fmt.Errorf("the server answered %d of %d calls", len(words), len(ops))
-	}
-	for i, o := range ops { // only now: before the end of the statement nothing is sure
-		word, rest, _ := strings.Cut(words[i], " ")
-		judge(o, word, rest)
+	for i, o := range ops {
+		answer := words[i]
+		if got := answer == "got"; got || answer == "missed" {
+			answer, err = s.askRest(ctx, o, s.d.sql.acquireRest, ns, keys[i], nonces[i], ttls[i], floors[i], holders[i], ids[i], got, mine[i])
+			if err != nil {
+				return err
+			}
+		}
+		s.granted(o, answer)
 	}
 	return nil
 }
 
+// askRest sends the statement of a single op that was left by the one of many. An error of the server is that op's alone;
+// the error that it returns is that of a connection that has ended.
+func (s *session) askRest(ctx context.Context, o *op, sql string, args ...any) (answer string, err error) {
+	words, err := s.ask(ctx, 1, sql, args...)
+	switch {
+	case err == nil:
+		return words[0], nil
+	case s.conn.IsClosed():
+		return "", err
+	}
+	s.cleanse([]*op{o})
+	o.err = err
+	if s.conn == nil {
+		return "", err
+	}
+	return "", nil
+}
+
+// ask sends a statement that has n rows of one text.
+func (s *session) ask(ctx context.Context, n int, sql string, args ...any) ([]string, error) {
+	rows, err := s.conn.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	words := make([]string, 0, n)
+	for rows.Next() {
+		words = append(words, string(rows.RawValues()[0]))
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err // before the end of the statement nothing is sure
+	}
+	if len(words) != n {
+		return nil, fmt.Errorf("the server answered %d of %d calls", len(words), n)
+	}
+	return words, nil
+}
+
 // granted judges the answer to an acquire.
-func (s *session) granted(o *op, word, rest string) {
+func (s *session) granted(o *op, answer string) {
+	word, rest, _ := strings.Cut(answer, " ")
 	switch word {
+	case "": // failed
 	case "granted", "rearmed":
 		if o.grant, o.err = parseGrant(o.ref.Key, rest); o.err == nil && word == "granted" {
 			s.hold(o)
@@ -213,7 +244,7 @@ func (s *session) granted(o *op, word, rest string) {
 		var t driver.Term
 		if t, o.err = parseTerm(o.ref.Key, rest); o.err == nil {
 			if word == "blocked" {
-				t.Remaining = blockedFor
+				t.Remaining = blockedFor(rest)
 			}
 			o.held = &driver.HeldError{Term: t}
 		}
@@ -227,6 +258,22 @@ func (s *session) granted(o *op, word, rest string) {
 	if !s.holds(o.ref) {
 		s.forget(o.ref)
 	}
+}
+
+// blockedFor says when to ask again about a key that only a session keeps, for nobody knows when that ends: soon, if its process is
+// just about to give it back, and ever later if it does not.
+func blockedFor(text string) time.Duration {
+	const soon, late, last = 5 * time.Millisecond, 250 * time.Millisecond, time.Second
+	var r record
+	_ = json.Unmarshal([]byte(text), &r) // it was parsed before
+	overdue := -time.Duration(r.Remaining) * time.Microsecond
+	switch {
+	case r.Nonce == "": // a transaction has it
+		return late
+	case overdue < late:
+		return soon
+	}
+	return min(overdue, last)
 }
 
 var errUndone = errors.New("this attempt was given up, or its term given back, before it arrived")
@@ -269,24 +316,51 @@ func (s *session) sendRenewals(ops []*op) error {
 }
 
 func (s *session) sendReleases(ops []*op) error {
-	var keys, nonces []string
-	var keeps, ids []int64
-	var undo, mine []bool
-	for _, o := range ops {
-		keys, nonces, ids = append(keys, o.ref.Key), append(nonces, o.ref.Nonce), append(ids, o.id)
-		keeps, undo = append(keeps, micros(o.release.KeepFor)), append(undo, o.release.Undo)
-		mine = append(mine, s.holds(o.ref))
+	n := len(ops)
+	keys, nonces := make([]string, n), make([]string, n)
+	keeps, ids := make([]int64, n), make([]int64, n)
+	mine := make([]bool, n)
+	for i, o := range ops {
+		keys[i], nonces[i], ids[i], keeps[i], mine[i] = o.ref.Key, o.ref.Nonce, o.id, micros(o.release.KeepFor), s.holds(o.ref)
 	}
 	ctx, cancel := s.budget()
 	defer cancel()
-	return s.each(ctx, ops, s.released, s.d.sql.releaseOwn, s.d.rows.namespace, keys, nonces, keeps, undo, ids, mine)
+	ns := s.d.rows.namespace
+	sql, args := s.d.sql.releaseMany, []any{ns, keys, nonces, keeps, ids, mine}
+	if n == 1 {
+		sql, args = s.d.sql.release, []any{ns, keys[0], nonces[0], keeps[0], ids[0], mine[0]}
+	}
+	words, err := s.ask(ctx, n, sql, args...)
+	if err != nil {
+		return err
+	}
+	for i, o := range ops {
+		answer := words[i]
+		switch answer {
+		case "waited": // if this fails, who waits finds out by polling: the release stands
+			if _, err := s.conn.Exec(ctx, s.d.sql.wake, ns, keys[i]); err != nil && s.conn.IsClosed() {
+				return err
+			}
+		case "rest":
+			answer, err = s.askRest(ctx, o, s.d.sql.releaseRest, ns, keys[i], nonces[i], keeps[i], o.release.Undo, ids[i], mine[i])
+			if err != nil {
+				return err
+			}
+		}
+		s.released(o, answer)
+	}
+	return nil
 }
 
 // released judges the answer to a release.
-func (s *session) released(o *op, word, rest string) {
+func (s *session) released(o *op, answer string) {
+	word, rest, _ := strings.Cut(answer, " ")
+	if word == "" { // failed
+		return
+	}
 	s.drop(o.ref)
 	s.forget(o.ref)
-	if word != "released" {
+	if word != "released" && word != "waited" {
 		o.answer = goneError("release", o.ref.Key, word, rest)
 	}
 }
