@@ -81,7 +81,7 @@ type AcquireRequest struct {
 	Holder  Holder        // for people: who to ask
 
 	// BackStop says that the caller has a Watch on the key and asks only because hints can get lost. Then a refusal that the
-	// driver has had for this key during the last second will do as the answer, if the term in it has not run out since.
+	// driver has had for this key during the last two seconds will do as the answer, if the term in it has not run out since.
 	BackStop bool
 }
 

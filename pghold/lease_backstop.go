@@ -8,8 +8,12 @@ import (
 )
 
 // All who wait for a key in one process ask now and then, in case a hint got lost. What one of them hears will do for the
-// others for a moment, so that any number of them costs about one statement a second.
-const refusalAge = time.Second
+// others for a moment, so that any number of them costs about one statement a second: the first who asks when the last
+// answer is a second old asks the server, and meanwhile the others get that one.
+const (
+	refusalAge = time.Second
+	refusalMax = 2 * time.Second
+)
 
 // refusals are the last answers to those who ask in vain.
 type refusals struct {
@@ -20,6 +24,7 @@ type refusals struct {
 type refusal struct {
 	term driver.Term
 	at   time.Time // before it was asked for
+	next time.Time // when somebody has gone to ask again
 }
 
 // recent returns a refusal that is not old, as it would be given now.
@@ -30,9 +35,15 @@ func (r *refusals) recent(key string) (*driver.HeldError, bool) {
 	if !known {
 		return nil, false
 	}
-	age := time.Since(last.at)
-	if age > refusalAge || age >= last.term.Remaining {
+	now := time.Now()
+	age := now.Sub(last.at)
+	switch {
+	case age > refusalMax || age >= last.term.Remaining:
 		delete(r.byKey, key)
+		return nil, false
+	case age > refusalAge && now.Sub(last.next) > refusalAge:
+		last.next = now
+		r.byKey[key] = last
 		return nil, false
 	}
 	t := last.term
@@ -46,7 +57,7 @@ func (r *refusals) keep(t driver.Term, asked time.Time) {
 	defer r.mu.Unlock()
 	if len(r.byKey) >= 1000 {
 		for key, old := range r.byKey {
-			if time.Since(old.at) > refusalAge {
+			if time.Since(old.at) > refusalMax {
 				delete(r.byKey, key)
 			}
 		}
@@ -54,7 +65,7 @@ func (r *refusals) keep(t driver.Term, asked time.Time) {
 	if r.byKey == nil {
 		r.byKey = map[string]refusal{}
 	}
-	r.byKey[t.Key] = refusal{t, asked}
+	r.byKey[t.Key] = refusal{term: t, at: asked}
 }
 
 // forget is called when the key has been freed by this process.

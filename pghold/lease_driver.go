@@ -39,6 +39,7 @@ type LeaseDriver struct {
 	hub       *hub
 	refusals  refusals
 	collector collector
+	notebook  notebook
 
 	open      context.Context // ends with Close
 	shut      context.CancelFunc
@@ -55,13 +56,18 @@ var _ interface {
 
 const (
 	defaultMaxConns = 4
-	connIdle        = 15 * time.Second // after which a connection that is not needed is closed
+	connIdle        = 30 * time.Second // after which a connection that is not needed is closed
 	pingAfter       = 2 * time.Second  // a connection that was idle for longer is tried before it is used
+	closeWait       = time.Second      // for the connections of a server that hangs
 	openBudget      = 10 * time.Second // for NewLeaseDriver, if its ctx has no end
 )
 
 // NewLeaseDriver opens the store of lease rows for combinators and tests; programs use Open, which see.
 func NewLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions) (*LeaseDriver, error) {
+	return newLeaseDriver(ctx, dsn, opts, connIdle)
+}
+
+func newLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions, idle time.Duration) (*LeaseDriver, error) {
 	if opts == nil {
 		opts = &LeaseOptions{}
 	}
@@ -81,6 +87,7 @@ func NewLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions) (*Lease
 		ctx, cancel = context.WithTimeout(ctx, openBudget)
 		defer cancel()
 	}
+	config.MaxConnIdleTime, config.HealthCheckPeriod = idle, 2*idle
 	// The pool uses its context for connections that it makes later, too.
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
@@ -94,18 +101,10 @@ func NewLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions) (*Lease
 		pool.Close()
 		return nil, fmt.Errorf("pghold: opening %s: %w", where, err)
 	}
-	d.traits = driver.Traits{
-		Name: "postgres", Location: fmt.Sprintf("postgres %s, schema %s", where, schema),
-		Scope: driver.Cluster, Fencing: driver.WhileDataSurvives, Forgets: driver.OnFailover, Clock: driver.WallClock,
-		MinTTL:  200 * time.Millisecond, // every renewal has to reach a disk in time
-		TTLStep: time.Millisecond,
-		Prompt:  true, // pgx ends a call by closing the connection
-	}
+	d.traits = LeaseTraits(facts.durable)
+	d.traits.Location = fmt.Sprintf("postgres %s, schema %s", where, schema)
 	if opts.Namespace != "" {
 		d.traits.Location += fmt.Sprintf(", namespace %q", opts.Namespace)
-	}
-	if facts.durable {
-		d.traits.Fencing = driver.Durable
 	}
 	d.explicit.Store(!facts.readCommitted)
 	d.hub = newHub(d)
@@ -133,9 +132,11 @@ func leaseConfig(dsn string, opts *LeaseOptions) (*pgxpool.Config, error) {
 	if c.ValidateConnect == nil && hostsDiffer(c) {
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite // of several hosts only one can be written
 	}
+	c.ConnectTimeout = min(c.ConnectTimeout, openBudget) // pgx: two minutes
 	config.MaxConns = int32(cmp.Or(opts.MaxConns, defaultMaxConns))
+	// Each check of the pool turns its order around, so they must be rare for connections to be idle at all.
 	config.MinConns, config.MinIdleConns = 0, 0
-	config.MaxConnIdleTime, config.HealthCheckPeriod = connIdle, connIdle/3
+	config.MaxConnIdleTime, config.HealthCheckPeriod = connIdle, 2*connIdle
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > pingAfter }
 	return config, nil
 }
@@ -202,13 +203,24 @@ func (d *LeaseDriver) lookAround(ctx context.Context) (f facts, err error) {
 // Traits implements driver.Driver.
 func (d *LeaseDriver) Traits() driver.Traits { return d.traits }
 
-// Close implements driver.Driver. Calls that are under way fail.
+// Close implements driver.Driver. Calls that are under way fail. If the server hangs, what is left of the connections goes
+// within 15 s.
 func (d *LeaseDriver) Close() error {
 	d.closeOnce.Do(func() {
 		d.shut()
 		d.hub.close()
 		d.collector.wait()
-		d.pool.Close()
+		d.notebook.close()
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			d.pool.Close()
+		}()
+		// pgx gives a server that does not answer 15 s to hear that calls were given up.
+		select {
+		case <-closed:
+		case <-time.After(closeWait):
+		}
 	})
 	return nil
 }

@@ -249,6 +249,14 @@ func (h *hub) lineUp(all []*watch) {
 	}
 }
 
+// freed has a poll look soon, since this process has just given something back.
+func (h *hub) freed() {
+	select {
+	case h.kick <- struct{}{}:
+	default: // nobody polls, or will look soon
+	}
+}
+
 // ask polls for all watchers of the process.
 func (h *hub) ask() {
 	pause := pollFirst
@@ -259,8 +267,10 @@ func (h *hub) ask() {
 		case <-h.ctx.Done():
 			return
 		case <-h.kick:
-			pause = pollFirst
-			timer.Reset(pause)
+			if pause > pollFirst { // else it looks soon anyway
+				pause = pollFirst
+				timer.Reset(pause)
+			}
 			continue
 		case <-timer.C:
 		}
@@ -268,20 +278,22 @@ func (h *hub) ask() {
 		n := len(h.watches)
 		h.mu.Unlock()
 		if n == 0 {
+			pause = pollLast
 			timer.Reset(time.Hour) // the next one kicks
 			continue
 		}
 		ctx, cancel := context.WithTimeout(h.ctx, pingBudget)
+		pause = min(2*pause, pollLast)
 		err := h.d.step(ctx, "watch", "", h.d.sql.poll, []any{h.channel}, func(rows pgx.Rows) error {
 			var id string
 			if err := rows.Scan(&id); err != nil {
 				return err
 			}
 			h.deliver(id)
+			pause = pollFirst
 			return nil
 		})
 		cancel()
-		pause = min(2*pause, pollLast)
 		if err != nil {
 			pause = pollLast
 		}

@@ -18,7 +18,7 @@ import (
 // leaseSQL are the statements, with the schema in them. The functions are in sql/1.sql.
 type leaseSQL struct {
 	acquire, renew, release, breakTerm, list, inspect string
-	stand, leave, poll, collect                       string
+	stand, leave, poll, collect, name, claims         string
 }
 
 func newLeaseSQL(schema string) leaseSQL {
@@ -34,6 +34,8 @@ func newLeaseSQL(schema string) leaseSQL {
 		leave:     in(`SELECT "holdlock".leave($1, $2, $3, $4)`),
 		poll:      in(`SELECT "holdlock".poll($1)`),
 		collect:   in(`SELECT "holdlock".collect($1, $2)`),
+		name:      in(nameStatement),
+		claims:    in(claimsStatement),
 	}
 }
 
@@ -204,6 +206,7 @@ func (d *LeaseDriver) Release(ctx context.Context, req *driver.ReleaseRequest) e
 	if err == nil && answer != "released" {
 		err = goneError("release", req.Ref.Key, answer, rest)
 	}
+	d.hub.freed()
 	return err
 }
 

@@ -129,12 +129,7 @@ func (w *watch) stand(ctx context.Context) (free bool, err error) {
 	h.mu.Lock()
 	w.since = place
 	h.mu.Unlock()
-	if mode == polling {
-		select {
-		case h.kick <- struct{}{}:
-		default:
-		}
-	}
+	h.freed() // perhaps, in the meantime
 	return free, nil
 }
 

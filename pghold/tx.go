@@ -149,6 +149,9 @@ func use(ctx context.Context, op string, lock *holdlock.Lock) (*txUse, error) {
 	if p, ok := driver.As[placed](u.Driver()); ok {
 		u.schema, u.namespace = p.place()
 	}
+	if n, ok := driver.As[noting](u.Driver()); ok {
+		n.note(u.StoreKey())
+	}
 	if ctx.Err() != nil { // nothing is sent, so the connection stays well
 		return nil, u.ended(ctx, fmt.Errorf("nothing was sent: %w", ctx.Err()))
 	}

@@ -151,7 +151,7 @@ func (p *Postgres) Thaw(tb testing.TB) {
 func (p *Postgres) Port() int { return portOf(p.Addr) }
 
 // URL returns where the database postgres is, with further parameters in the form name=value.
-func (p *Postgres) URL(params ...string) string { return postgresURL(p.Addr, params) }
+func (p *Postgres) URL(params ...string) string { return PostgresURL(p.Addr, params...) }
 
 // Do runs SQL on a connection of its own and returns the rows, with columns separated by |. Errors fail the test.
 func (p *Postgres) Do(tb testing.TB, sql string) string {
@@ -177,7 +177,8 @@ func (p *Postgres) psql(sql string) (string, error) {
 	return strings.TrimSuffix(stdout.String(), "\n"), nil
 }
 
-func postgresURL(addr string, params []string) string {
+// PostgresURL returns where the database postgres of a server or proxy is.
+func PostgresURL(addr string, params ...string) string {
 	u := url.URL{Scheme: "postgres", User: url.User("postgres"), Host: addr, Path: "/postgres"}
 	q := url.Values{"sslmode": {"disable"}}
 	for _, p := range params {
@@ -361,7 +362,7 @@ func (b *Pgbouncer) Restart(tb testing.TB) {
 }
 
 // URL returns where the database postgres is, by way of the pooler.
-func (b *Pgbouncer) URL(params ...string) string { return postgresURL(b.Addr, params) }
+func (b *Pgbouncer) URL(params ...string) string { return PostgresURL(b.Addr, params...) }
 
 // Rows runs SQL on a connection of its own and returns the lines it gives.
 func (p *Postgres) Rows(sql string) ([]string, error) {

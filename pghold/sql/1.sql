@@ -39,18 +39,12 @@ CREATE UNLOGGED TABLE "holdlock".hand (
 	key       text NOT NULL COLLATE "C"
 );
 
--- Names, tokens and holders of advisory locks: PostgreSQL itself knows them by number alone.
-CREATE TABLE "holdlock".advisory (
+-- The names of advisory locks that programs take in their transactions: PostgreSQL itself knows them by number alone.
+CREATE TABLE "holdlock".name (
 	id        bigint      PRIMARY KEY,          -- LockID(namespace, key)
 	namespace text        NOT NULL COLLATE "C",
 	key       text        NOT NULL COLLATE "C",
-	token     bigint      NOT NULL DEFAULT 0 CHECK (token BETWEEN 0 AND 9007199254740991),
-	nonce     text        NOT NULL DEFAULT '',
-	holder    text        NOT NULL DEFAULT '',  -- JSON; of the session that has it, or had it last
-	since     timestamptz,                      -- when that began
-	used      timestamptz NOT NULL,
-	ending    smallint    NOT NULL DEFAULT 0,   -- how the last term ended, as far as its holder could say: as lease.previous
-	broken    text
+	used      timestamptz NOT NULL              -- to an hour
 );
 
 -- Jobs that are done, written in the job's own transaction.
@@ -299,7 +293,9 @@ DECLARE
 	now timestamptz := clock_timestamp();
 	place timestamptz := coalesce(to_timestamp(0) + p_since * interval '1 microsecond', now);
 BEGIN
-	INSERT INTO "holdlock".waiter VALUES (p_namespace, p_key, place, p_channel, p_watch, p_alive, now) ON CONFLICT DO NOTHING;
+	-- It may stand there already, with a session that has ended.
+	INSERT INTO "holdlock".waiter VALUES (p_namespace, p_key, place, p_channel, p_watch, p_alive, now)
+	ON CONFLICT ON CONSTRAINT waiter_pkey DO UPDATE SET alive = excluded.alive, seen = excluded.seen;
 	since := "holdlock".us(place);
 	free := NOT EXISTS (SELECT FROM "holdlock".lease l
 		WHERE l.namespace = p_namespace AND l.key = p_key AND l.state IN (1, 2) AND l.expiry > clock_timestamp());
@@ -349,6 +345,8 @@ BEGIN
 	DELETE FROM "holdlock".waiter d WHERE d.ctid = ANY (ARRAY(SELECT w.ctid FROM "holdlock".waiter w
 		WHERE w.seen < clock_timestamp() - interval '1 minute' ORDER BY w.ctid LIMIT 100 FOR UPDATE SKIP LOCKED))
 		AND (d.alive IS NULL OR pg_try_advisory_xact_lock_shared(d.alive));
+	DELETE FROM "holdlock".name d WHERE d.ctid = ANY (ARRAY(SELECT n.ctid FROM "holdlock".name n
+		WHERE n.used < past - interval '1 hour' LIMIT p_rows FOR UPDATE SKIP LOCKED));
 	INSERT INTO "holdlock".hand VALUES (p_namespace, '') ON CONFLICT DO NOTHING;
 	SELECT h.key INTO first FROM "holdlock".hand h WHERE h.namespace = p_namespace FOR UPDATE SKIP LOCKED;
 	IF NOT FOUND THEN
