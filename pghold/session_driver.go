@@ -94,11 +94,8 @@ func NewSessionDriver(ctx context.Context, dsn string, opts *SessionOptions) (*S
 		return nil, err
 	}
 	d.sql = newSessionSQL(d.rows.schema)
-	d.traits = d.rows.Traits()
-	d.traits.Name = "postgres+advisory"
-	d.traits.MinTTL, d.traits.TTLStep = sessionMinTTL, ttlStep
-	d.traits.Prompt = false // see session
-	d.traits.FrozenBlocks = opts.OnFrozen == Block
+	d.traits = SessionTraits(d.rows.traits.Fencing == driver.Durable, opts.OnFrozen)
+	d.traits.Location = d.rows.traits.Location
 	return d, nil
 }
 
