@@ -50,6 +50,8 @@ type SessionDriver struct {
 	maxLocks int
 	capacity int // of the server's lock table
 	closed   bool
+
+	askers askers
 }
 
 var _ interface {
@@ -92,11 +94,8 @@ func NewSessionDriver(ctx context.Context, dsn string, opts *SessionOptions) (*S
 		return nil, err
 	}
 	d.sql = newSessionSQL(d.rows.schema)
-	d.traits = d.rows.Traits()
-	d.traits.Name = "postgres+advisory"
-	d.traits.MinTTL, d.traits.TTLStep = sessionMinTTL, ttlStep
-	d.traits.Prompt = false // see session
-	d.traits.FrozenBlocks = opts.OnFrozen == Block
+	d.traits = SessionTraits(d.rows.traits.Fencing == driver.Durable, opts.OnFrozen)
+	d.traits.Location = d.rows.traits.Location
 	return d, nil
 }
 
@@ -149,6 +148,12 @@ func (d *SessionDriver) Acquire(ctx context.Context, req *driver.AcquireRequest)
 	}
 	asked := time.Now()
 	if req.BackStop {
+		// One asks for all who wait for this key.
+		leave, err := d.askers.enter(ctx, req.Ref.Key)
+		if err != nil {
+			return driver.Grant{}, leaseFailure(verb, req.Ref.Key, &unsentError{err})
+		}
+		defer leave()
 		if held, known := d.rows.refusals.recent(req.Ref.Key); known {
 			return driver.Grant{}, held
 		}
@@ -342,3 +347,43 @@ func (d *SessionDriver) NotifyLoss(ref driver.Ref, lost func(error)) {
 }
 
 func byKey(a, b *op) int { return cmp.Compare(a.ref.Key, b.ref.Key) }
+
+// askers lets one caller at a time ask about a key, so that the others can do with its answer.
+type askers struct {
+	mu    sync.Mutex
+	byKey map[string]*asker
+}
+
+type asker struct {
+	place chan struct{}
+	n     int
+}
+
+// enter waits for the place. leave must be called.
+func (a *askers) enter(ctx context.Context, key string) (leave func(), err error) {
+	a.mu.Lock()
+	if a.byKey == nil {
+		a.byKey = map[string]*asker{}
+	}
+	k := a.byKey[key]
+	if k == nil {
+		k = &asker{place: make(chan struct{}, 1)}
+		a.byKey[key] = k
+	}
+	k.n++
+	a.mu.Unlock()
+	gone := func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if k.n--; k.n == 0 {
+			delete(a.byKey, key)
+		}
+	}
+	select {
+	case k.place <- struct{}{}:
+		return func() { <-k.place; gone() }, nil
+	case <-ctx.Done():
+		gone()
+		return nil, ctx.Err()
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,7 +55,7 @@ func TestHelper(t *testing.T) {
 	os.Exit(0)
 }
 
-var helpers = map[string]func(){"settle": helperSettle}
+var helpers = map[string]func(){"settle": helperSettle, "hold-session": helperHoldSession}
 
 type helper struct {
 	cmd   *exec.Cmd
@@ -95,7 +96,9 @@ func (h *helper) line(tb testing.TB) string {
 			tb.Fatal("the helper has ended")
 		}
 		return s
-	case <-time.After(patience):
+	case <-time.After(patience / 4):
+		_ = h.cmd.Process.Signal(syscall.SIGQUIT) // its goroutines say why
+		time.Sleep(time.Second)
 		tb.Fatal("the helper says nothing")
 	}
 	return ""

@@ -157,38 +157,61 @@ func (s *session) send(ops []*op) {
 }
 
 func (s *session) sendAcquires(ops []*op) error {
-	n := len(ops)
-	keys, nonces, holders := make([]string, n), make([]string, n), make([]string, n)
-	ttls, floors, ids := make([]int64, n), make([]int64, n), make([]int64, n)
-	mine := make([]bool, n)
+	type call struct {
+		o              *op
+		holder, answer string
+		ttl, floor     int64
+		mine           bool
+	}
+	calls := make([]call, len(ops))
+	var plain []*call
 	for i, o := range ops {
 		holder, err := toText(o.acquire.Holder)
 		if err != nil {
 			return &unsentError{err}
 		}
-		keys[i], nonces[i], holders[i], ids[i], mine[i] = o.ref.Key, o.ref.Nonce, holder, o.id, s.has(o.ref.Key)
-		ttls[i], floors[i] = micros(max(o.acquire.TTL, o.acquire.MinHold)), int64(min(o.acquire.Floor, driver.MaxToken-1))
+		calls[i] = call{
+			o: o, holder: holder, answer: "missed", mine: s.has(o.ref.Key),
+			ttl: micros(max(o.acquire.TTL, o.acquire.MinHold)), floor: int64(min(o.acquire.Floor, driver.MaxToken-1)),
+		}
+		if !o.acquire.BackStop || calls[i].mine { // else it is taken, most likely
+			plain = append(plain, &calls[i])
+		}
 	}
 	ctx, cancel := s.budget()
 	defer cancel()
 	ns := s.d.rows.namespace
-	sql, args := s.d.sql.acquireMany, []any{ns, keys, nonces, ttls, floors, holders, ids, mine}
-	if n == 1 {
-		sql, args = s.d.sql.acquire, []any{ns, keys[0], nonces[0], ttls[0], floors[0], holders[0], ids[0], mine[0]}
+	var words []string
+	var err error
+	switch n := len(plain); n {
+	case 0:
+	case 1:
+		c := plain[0]
+		words, err = s.ask(ctx, 1, s.d.sql.acquire, ns, c.o.ref.Key, c.o.ref.Nonce, c.ttl, c.floor, c.holder, c.o.id, c.mine)
+	default:
+		keys, nonces, holders := make([]string, n), make([]string, n), make([]string, n)
+		ttls, floors, ids := make([]int64, n), make([]int64, n), make([]int64, n)
+		mine := make([]bool, n)
+		for i, c := range plain {
+			keys[i], nonces[i], ids[i] = c.o.ref.Key, c.o.ref.Nonce, c.o.id
+			ttls[i], floors[i], holders[i], mine[i] = c.ttl, c.floor, c.holder, c.mine
+		}
+		words, err = s.ask(ctx, n, s.d.sql.acquireMany, ns, keys, nonces, ttls, floors, holders, ids, mine)
 	}
-	words, err := s.ask(ctx, n, sql, args...)
 	if err != nil {
 		return err
 	}
-	for i, o := range ops {
-		answer := words[i]
-		if got := answer == "got"; got || answer == "missed" {
-			answer, err = s.askRest(ctx, o, s.d.sql.acquireRest, ns, keys[i], nonces[i], ttls[i], floors[i], holders[i], ids[i], got, mine[i])
+	for i, word := range words {
+		plain[i].answer = word
+	}
+	for _, c := range calls {
+		if got := c.answer == "got"; got || c.answer == "missed" {
+			c.answer, err = s.askRest(ctx, c.o, s.d.sql.acquireRest, ns, c.o.ref.Key, c.o.ref.Nonce, c.ttl, c.floor, c.holder, c.o.id, got, c.mine)
 			if err != nil {
 				return err
 			}
 		}
-		s.granted(o, answer)
+		s.granted(c.o, c.answer)
 	}
 	return nil
 }

@@ -26,6 +26,7 @@ func SessionTraits(durable bool, f Frozen) driver.Traits {
 	t := LeaseTraits(durable)
 	t.Name = "postgres+advisory"
 	t.MinTTL, t.TTLStep = sessionMinTTL, ttlStep
+	t.Prompt = false // a call that uses the connection for all others stays with it
 	t.FrozenBlocks = f == Block
 	return t
 }
