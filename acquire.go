@@ -18,6 +18,7 @@ type attempt struct {
 	start time.Time
 	met   bool   // somebody else's term
 	nonce string // of the last try if its outcome is unclear, so that the next one may find itself; else ""
+	idle  bool   // no hint has come: the next try is only in case that one got lost
 }
 
 // newNonce returns 128 random bits. It is chosen before the request is sent, for one term only.
@@ -72,12 +73,14 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 	timer := time.NewTimer(0) // the key may have become free before the watch began
 	defer timer.Stop()
 	held, failed := err, error(nil) // the last answer about the lock itself, and of the store if that failed since
-	for {
+	for tries := 0; ; tries++ {
+		a.idle = false
 		select {
 		case <-ctx.Done():
 		case <-a.lock.c.closing:
 		case <-hints:
 		case <-timer.C:
+			a.idle = poll.pushed && tries > 0
 		}
 		if why := a.ended(ctx); why != nil {
 			err := gaveUpWaiting(held, failed, why)
@@ -152,15 +155,17 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
 	}
-	nonce := a.nonce
+	nonce, idle := a.nonce, a.idle
 	if nonce == "" {
 		nonce = newNonce()
+	} else {
+		idle = false // it must find out about itself
 	}
 	a.nonce = ""
 	req := &driver.AcquireRequest{
 		Ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce},
 		TTL: l.opts.TTL, MinHold: l.opts.MinHold,
-		Floor: driver.TokenAt(time.Now()), Holder: c.holder,
+		Floor: driver.TokenAt(time.Now()), Holder: c.holder, BackStop: idle,
 	}
 	req.Holder.Purpose = l.opts.Purpose
 	trust := l.opts.TTL - margin(l.opts.TTL)

@@ -46,6 +46,7 @@ type Client struct {
 	waiter   driver.Waiter
 	lister   driver.Lister
 	breaker  driver.Breaker
+	losses   driver.LossNotifier
 	traits   driver.Traits
 	holder   driver.Holder
 	log      *slog.Logger
@@ -87,6 +88,7 @@ func NewClient(drv driver.Driver, opts *ClientOptions) (*Client, error) {
 	c.waiter, _ = driver.As[driver.Waiter](drv)
 	c.lister, _ = driver.As[driver.Lister](drv)
 	c.breaker, _ = driver.As[driver.Breaker](drv)
+	c.losses, _ = driver.As[driver.LossNotifier](drv)
 	if c.timeout == 0 {
 		c.timeout = 5 * time.Second
 	}

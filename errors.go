@@ -81,26 +81,28 @@ type LossReason string
 
 // The reasons.
 const (
-	LossUnreachable LossReason = "unreachable" // renewals failed until trust ran out; Err is the last failure
-	LossPaused      LossReason = "paused"      // this process or machine stood still past the end of trust
-	LossExpired     LossReason = "expired"     // Renew is Off and the work outlasted TTL − margin
-	LossGone        LossReason = "gone"        // the store no longer knows the term: it forgot, or was told to
-	LossBroken      LossReason = "broken"      // an operator broke it
-	LossMaxHold     LossReason = "max hold"    // MaxHold was reached
-	LossShutdown    LossReason = "shutdown"    // Client.Shutdown ran out of patience
+	LossUnreachable  LossReason = "unreachable"  // renewals failed until trust ran out; Err is the last failure
+	LossPaused       LossReason = "paused"       // this process or machine stood still past the end of trust
+	LossExpired      LossReason = "expired"      // Renew is Off and the work outlasted TTL − margin
+	LossDisconnected LossReason = "disconnected" // the connection that the lock lived on has ended; Err says how
+	LossGone         LossReason = "gone"         // the store no longer knows the term: it forgot, or was told to
+	LossBroken       LossReason = "broken"       // an operator broke it
+	LossMaxHold      LossReason = "max hold"     // MaxHold was reached
+	LossShutdown     LossReason = "shutdown"     // Client.Shutdown ran out of patience
 )
 
 // Explain says in words what happened, to follow "the lock was lost: ".
 func (r LossReason) Explain() string { return lossText[r] }
 
 var lossText = map[LossReason]string{
-	LossUnreachable: "the store could not be reached in time to renew it",
-	LossPaused:      "this process or machine was paused past the end of its trust",
-	LossExpired:     "the work took longer than its TTL and renewal is off",
-	LossGone:        "the store no longer knows it",
-	LossBroken:      "an operator broke it",
-	LossMaxHold:     "it reached MaxHold",
-	LossShutdown:    "the client was shut down",
+	LossUnreachable:  "the store could not be reached in time to renew it",
+	LossPaused:       "this process or machine was paused past the end of its trust",
+	LossExpired:      "the work took longer than its TTL and renewal is off",
+	LossDisconnected: "the connection that it lived on has ended",
+	LossGone:         "the store no longer knows it",
+	LossBroken:       "an operator broke it",
+	LossMaxHold:      "it reached MaxHold",
+	LossShutdown:     "the client was shut down",
 }
 
 // LostError says why a lease ended early. It is ErrLost, and the cause of the context that Do gives to the work.

@@ -4,4 +4,3 @@ import "time"
 
 // SetBootClock replaces the clock that counts suspend. Call it before the first lease.
 func SetBootClock(c *Client, now func() time.Duration) { c.clock.boot = now }
-

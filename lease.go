@@ -50,8 +50,11 @@ func (l *Lock) granted(nonce string, sent instant, trust time.Duration, g driver
 		e.Kind, e.Ending, e.Prior = Lapsed, g.Previous, g.Prior
 		l.c.emit(e)
 	}
-	if !watched {
+	switch {
+	case !watched:
 		lease.lose(lease.lostError(LossShutdown, nil))
+	case l.c.losses != nil: // after the rest, because the loss may have come already
+		l.c.losses.NotifyLoss(lease.ref, func(err error) { lease.lose(lease.lostError(LossDisconnected, err)) })
 	}
 	return lease
 }

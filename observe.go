@@ -42,6 +42,7 @@ type Event struct {
 	Ending    driver.Ending  // Lapsed: Lapsed or Broken
 	Holder    *driver.Holder // Skipped: who has it; nil while it is cooling
 	TokenRead bool           // Released, Lost: somebody has asked for the token of the lease
+	InTx      bool           // the lock was taken in the caller's own transaction: it ends with that, and no Released follows
 	Err       error          // Skipped, Failed, RenewFailed, Unreleased: what came back
 }
 
@@ -56,6 +57,8 @@ const (
 	Skipped EventKind = "skipped"
 	// Failed: it was not granted because the store failed. The job did not run.
 	Failed EventKind = "failed"
+	// AlreadyDone: the job was not run because a record says that it has been.
+	AlreadyDone EventKind = "already done"
 	// Lapsed: the term before ours ended without a release, so its work may have run beside ours. Its own holder, killed
 	// or paused, can never report that.
 	Lapsed EventKind = "lapsed"

@@ -80,6 +80,10 @@ type AcquireRequest struct {
 	MinHold time.Duration // how long the key is to stay taken even if the holder dies at once; may exceed TTL
 	Floor   Token         // a hint, normally the caller's clock in µs; see TokenAfter
 	Holder  Holder        // for people: who to ask
+
+	// BackStop says that the caller has a Watch on the key and asks only because hints can get lost. Then a refusal that the
+	// driver has had for this key during the last two seconds will do as the answer, if the term in it has not run out since.
+	BackStop bool
 }
 
 // RenewRequest is the input of Driver.Renew.
@@ -180,6 +184,17 @@ type RenewResult struct {
 // the driver.
 type Waiter interface {
 	Watch(ctx context.Context, key string) (hints <-chan struct{}, stop func(), err error)
+}
+
+// A LossNotifier learns by itself that a term is lost, without being asked, because its terms live on something that it
+// sees end: a connection, a session. Without it a holder learns of a loss at its next Renew.
+//
+// NotifyLoss has lost called once, with the reason, as soon as the driver knows that the term Ref is not to be relied on
+// any more: at once if it is not one that the driver holds now. lost must return soon and not call the driver; it may be called before NotifyLoss
+// returns. It is not called for a term that ends by Release or Break, by its time, or by Close. The store itself still
+// keeps the key from others until the holder's trust has ended in any case, for the notice may come late or never.
+type LossNotifier interface {
+	NotifyLoss(ref Ref, lost func(error))
 }
 
 // A Lister shows what is held, for operators and reviews. Both methods report terms that are current or cooling and

@@ -24,6 +24,10 @@ type Traits struct {
 	// store hangs. Then the client calls it directly; other drivers it calls on a goroutine that it can abandon.
 	Prompt bool
 
+	// FrozenBlocks says that a holder which stands still, with its machine and its connection alive, keeps its key beyond its TTL: nobody
+	// gets it, for however long. Where it is false such a term lapses, and the holder may wake up beside its successor.
+	FrozenBlocks bool
+
 	FIFO          bool // waiters are granted in the order in which they came
 	Transactional bool // the lock can live and die with the caller's own database transaction
 }

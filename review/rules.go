@@ -87,7 +87,7 @@ func lost(s *subject) []Finding {
 	}
 	return one("lost", severity,
 		fmt.Sprintf("%s lost while the work ran, of %d (%s)", times(n, "lease was", "leases were"), grants, reasons(s)),
-		"paused: the machine is overloaded or suspended; unreachable: look at the store and the network; gone: the store has forgotten it")
+		"paused: the machine is overloaded or suspended; unreachable: look at the store and the network; gone: the store has forgotten it; disconnected: the connection that it lived on has ended")
 }
 
 // reasons lists why leases were lost.
@@ -95,7 +95,7 @@ func reasons(s *subject) (text string) {
 	for _, r := range []struct {
 		c    ledger.Counter
 		name string
-	}{{ledger.LostPaused, "paused"}, {ledger.LostUnreachable, "unreachable"}, {ledger.LostGone, "gone"}} {
+	}{{ledger.LostPaused, "paused"}, {ledger.LostUnreachable, "unreachable"}, {ledger.LostGone, "gone"}, {ledger.LostDisconnected, "disconnected"}} {
 		if n := s.Get(r.c); n > 0 {
 			if text != "" {
 				text += ", "

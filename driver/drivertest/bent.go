@@ -22,6 +22,7 @@ type bent struct {
 
 	updateRecords func(ctx context.Context, day driver.Day, locks []string, merge func(string, []byte) []byte) error
 	readRecords   func(ctx context.Context, first, last driver.Day, f func(driver.Day, string, []byte) error) error
+	notify        func(driver.Ref, func(error))
 }
 
 func bend(how func(b *bent)) func(driver.Driver) driver.Driver {
@@ -117,6 +118,14 @@ func (b *bent) Close() error {
 		return b.close()
 	}
 	return b.Driver.Close()
+}
+
+func (b *bent) NotifyLoss(ref driver.Ref, lost func(error)) {
+	if b.notify != nil {
+		b.notify(ref, lost)
+		return
+	}
+	b.Driver.(driver.LossNotifier).NotifyLoss(ref, lost)
 }
 
 func (b *bent) lister() driver.Lister { return b.Driver.(driver.Lister) }

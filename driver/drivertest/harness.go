@@ -37,6 +37,10 @@ type Store struct {
 	// Leftovers, if not nil, names what the store still keeps that is not a token counter: rows, keys, files, sessions.
 	// The suite calls it when every term has ended, to check that nothing stays behind (R8).
 	Leftovers func() ([]string, error)
+
+	// Sever, if not nil, cuts what the terms of all drivers live on, as a server does that ends their connections. Drivers
+	// that are a driver.LossNotifier need it.
+	Sever func() error
 }
 
 // A testCase is one situation and what has to come of it. Its name starts with the number of the rule it tests.
@@ -48,8 +52,9 @@ type testCase struct {
 func allCases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{
-		exclusionCases, stayTakenCases, tokenCases, renewCases, releaseCases, breakCases, retryCases, waitCases,
-		residueCases, boundedCases, heldCases, endingCases, listCases, keyCases, historyCases, ledgerCases,
+		exclusionCases, lossCases, stayTakenCases, tokenCases, renewCases, releaseCases, breakCases, retryCases, waitCases,
+		residueCases, boundedCases, heldCases, endingCases, listCases, keyCases, historyCases,
+		ledgerCases,
 	} {
 		all = append(all, some...)
 	}

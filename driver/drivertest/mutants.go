@@ -106,6 +106,7 @@ func (tr *trial) report(t *testing.T) {
 func Mutants() []Mutant {
 	return slices.Concat(
 		exclusionMutants(), tokenMutants(), matchMutants(), retryMutants(), waitMutants(), boundedMutants(), answerMutants(),
-		listMutants(), ledgerMutants(),
+		listMutants(), lossMutants(),
+		ledgerMutants(),
 	)
 }

@@ -26,9 +26,17 @@ type Process struct {
 // start runs a program until the test ends.
 func start(tb testing.TB, cmd *exec.Cmd) *Process {
 	tb.Helper()
+	p := startUntilEnd(tb, cmd)
+	tb.Cleanup(p.Kill)
+	return p
+}
+
+// startUntilEnd runs a program until the caller ends it, or the test binary ends.
+func startUntilEnd(tb testing.TB, cmd *exec.Cmd) *Process {
+	tb.Helper()
 	p := &Process{cmd: cmd, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &p.out, &p.out
-	cmd.SysProcAttr = dieWithTest()
+	dieWithTest(cmd)
 	started := make(chan error)
 	go func() {
 		// The signal for the death of the parent is tied to the thread that forked, so that one must live as long.
@@ -44,7 +52,6 @@ func start(tb testing.TB, cmd *exec.Cmd) *Process {
 	if err := <-started; err != nil {
 		tb.Fatalf("starting %s: %v", cmd.Path, err)
 	}
-	tb.Cleanup(p.Kill)
 	return p
 }
 

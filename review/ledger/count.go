@@ -11,7 +11,7 @@ import (
 var losses = map[holdlock.LossReason]Counter{
 	holdlock.LossPaused: LostPaused, holdlock.LossUnreachable: LostUnreachable, holdlock.LossGone: LostGone,
 	holdlock.LossBroken: LostBroken, holdlock.LossMaxHold: LostMaxHold, holdlock.LossExpired: LostExpired,
-	holdlock.LossShutdown: LostShutdown,
+	holdlock.LossShutdown: LostShutdown, holdlock.LossDisconnected: LostDisconnected,
 }
 
 // count adds one event. It reports whether there was anything to count.
@@ -49,6 +49,9 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 	case holdlock.Lost:
 		u.Counts[losses[e.Reason]]++
 		u.end(e)
+	case holdlock.AlreadyDone:
+		u.attempt(e, now)
+		u.Counts[Duplicates]++
 	case holdlock.RenewFailed:
 		u.Counts[RenewFailed]++
 	case holdlock.Unreleased:

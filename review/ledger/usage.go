@@ -36,6 +36,7 @@ const (
 	Reruns                             // run-once jobs that ran again after a lapse
 	Overlaps                           // shadow mode: runs that the lock would have prevented
 	Keyed                              // attempts for a key of the lock
+	LostDisconnected                   // leases that were lost with their connection
 	counters
 )
 
@@ -65,7 +66,7 @@ func (u *Usage) Get(c Counter) uint64 { return u.Counts[c] }
 // Lost returns the number of leases that were lost while their work ran, by the fault of nobody in the program: not by MaxHold,
 // plain expiry, an operator, or shutdown.
 func (u *Usage) Lost() uint64 {
-	return u.Counts[LostPaused] + u.Counts[LostUnreachable] + u.Counts[LostGone]
+	return u.Counts[LostPaused] + u.Counts[LostUnreachable] + u.Counts[LostGone] + u.Counts[LostDisconnected]
 }
 
 // Merge adds what another one has.

@@ -45,12 +45,13 @@ type command struct {
 	Review  reviewCmd  `cmd:"" help:"Which locks are about to hurt, and which are still needed?"`
 	Doctor  doctorCmd  `cmd:"" help:"Is the store set up so that it keeps locks?"`
 	Audit   auditCmd   `cmd:"" help:"List the locks in Go code, and their faults."`
+	Migrate migrateCmd `cmd:"" help:"Make or update the tables of a PostgreSQL store."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
 // globals are the flags of all commands, and what the commands run in.
 type globals struct {
-	Store     string        `help:"Where locks live: sqlite:PATH, redis://HOST, redis+sentinel://…, redis+cluster://…. Default: a file of this user; see docs/cli.md." env:"HOLDLOCK_STORE" placeholder:"URL"`
+	Store     string        `help:"Where locks live: sqlite:PATH, redis://HOST, redis+sentinel://…, redis+cluster://…, postgres://HOST/DB, postgres+advisory://…. Default: a file of this user; see docs/cli.md." env:"HOLDLOCK_STORE" placeholder:"URL"`
 	Namespace string        `help:"Keeps the names of one team or stage apart from another's in one store." env:"HOLDLOCK_NAMESPACE" placeholder:"NAME"`
 	JSON      bool          `name:"json" help:"Print data and messages as JSON, one object a line."`
 	Timeout   time.Duration `help:"How long the store may take for one call." default:"5s"`
@@ -196,18 +197,27 @@ func (g *globals) open(label string, observer holdlock.Observer) (*holdlock.Clie
 }
 
 func (g *globals) openDriver() (driver.Driver, error) {
-	return openStore(g.Store, g.Namespace)
+	return openStoreIn(g.Store, g.Namespace, g.Timeout)
 }
 
 // withClient opens the store for one short command.
 func (g *globals) withClient(f func(ctx context.Context, c *holdlock.Client) error) error {
-	c, err := g.open("holdlock", nil)
+	return g.withStore(func(ctx context.Context, c *holdlock.Client, _ driver.Driver) error { return f(ctx, c) })
+}
+
+// withStore is withClient for commands that need to know more about the store.
+func (g *globals) withStore(f func(ctx context.Context, c *holdlock.Client, d driver.Driver) error) error {
+	d, err := g.openDriver()
+	if err != nil {
+		return err
+	}
+	c, err := holdlock.NewClient(d, &holdlock.ClientOptions{Label: "holdlock", CallTimeout: g.Timeout})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*g.Timeout)
 	defer cancel()
-	return errors.Join(f(ctx, c), c.Shutdown(ctx))
+	return errors.Join(f(ctx, c, d), c.Shutdown(ctx))
 }
 
 // baseName is what a command is called in lists: never its arguments, which may hold secrets.

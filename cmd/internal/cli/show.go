@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
 )
 
 type lsCmd struct {
@@ -16,7 +17,7 @@ type lsCmd struct {
 
 // Run lists what is held.
 func (l *lsCmd) Run(g *globals) error {
-	return g.withClient(func(ctx context.Context, c *holdlock.Client) error {
+	return g.withStore(func(ctx context.Context, c *holdlock.Client, d driver.Driver) error {
 		if g.JSON {
 			enc := json.NewEncoder(g.stdout)
 			for i, err := range c.List(ctx, l.Prefix) {
@@ -27,7 +28,7 @@ func (l *lsCmd) Run(g *globals) error {
 					return err
 				}
 			}
-			return nil
+			return g.claimsJSON(ctx, d, l.Prefix, c.Traits().Location)
 		}
 		w := tabwriter.NewWriter(g.stdout, 0, 0, 2, ' ', 0)
 		n := 0
@@ -45,7 +46,10 @@ func (l *lsCmd) Run(g *globals) error {
 		if n == 0 {
 			fmt.Fprintf(g.stderr, "holdlock: nothing is held in %s\n", readable(c.Traits().Location))
 		}
-		return w.Flush()
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		return g.claims(ctx, d, l.Prefix)
 	})
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/sqlitehold"
@@ -11,6 +12,11 @@ import (
 // openStore opens the driver that a URL names. Nothing of a URL but its scheme is ever printed here: the rest may hold a
 // password.
 func openStore(url, namespace string) (driver.Driver, error) {
+	return openStoreIn(url, namespace, 5*time.Second)
+}
+
+// openStoreIn is openStore for a store that connects when it is opened, and may take so long for it.
+func openStoreIn(url, namespace string, timeout time.Duration) (driver.Driver, error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	switch {
 	case url == "":
@@ -30,8 +36,11 @@ func openStore(url, namespace string) (driver.Driver, error) {
 	case isRedis(scheme):
 		return openRedis(scheme, rest, namespace)
 	}
+	if _, ok := postgresKind(scheme); ok {
+		return openPostgres(scheme, rest, namespace, timeout)
+	}
 	return nil, usage(fmt.Sprintf("--store has the unknown scheme %q; known: sqlite:PATH, redis://, rediss://, "+
-		"redis+sentinel://, redis+cluster://", scheme))
+		"redis+sentinel://, redis+cluster://, postgres://, postgres+advisory://", scheme))
 }
 
 // isScheme tells a scheme from a user, a password or a host that stands first in what is not a URL.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/memhold"
+	"github.com/holdlock/holdlock/pghold"
 	"github.com/holdlock/holdlock/redishold"
 	"github.com/holdlock/holdlock/sqlitehold"
 )
@@ -49,7 +51,21 @@ func open() (stores []store, err error) {
 			return nil, err
 		}
 	}
-	return stores, nil
+	tx, err := pghold.OpenTransactions(nil)
+	if err != nil {
+		return nil, err
+	}
+	stores = append(stores, store{"`pghold`, in your transaction", tx.Traits()})
+	if err := tx.Shutdown(context.Background()); err != nil {
+		return nil, err
+	}
+	// These need a server, which documents are written without. A test of the package holds the drivers to it.
+	return append(
+		stores,
+		store{"`pghold`, lease rows", pghold.LeaseTraits(true)},
+		store{"`pghold`, sessions", pghold.SessionTraits(true, pghold.Block)},
+		store{"`pghold`, sessions, `Expire`", pghold.SessionTraits(true, pghold.Expire)},
+	), nil
 }
 
 // redisStore needs no server: the traits follow from the kind of client.

@@ -1,0 +1,603 @@
+//go:build unix
+
+package pghold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/internal/testenv"
+)
+
+func openSessions(tb testing.TB, url string, opts SessionOptions) *holdlock.Client {
+	tb.Helper()
+	c, err := OpenSessions(testContext(tb), url, &opts)
+	must(tb, err)
+	tb.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = c.Shutdown(ctx) // what a test has left open is its own affair
+	})
+	return c
+}
+
+func lockOf(tb testing.TB, c *holdlock.Client, ttl time.Duration) *holdlock.Lock {
+	tb.Helper()
+	l, err := c.NewLock("job", &holdlock.LockOptions{TTL: ttl})
+	must(tb, err)
+	return l
+}
+
+// through is the URL of a server by way of a proxy.
+func through(p *testenv.Postgres, x *testenv.Proxy) string {
+	return strings.Replace(p.URL(), p.Addr, x.Addr, 1)
+}
+
+// F33: behind a pooler in transaction mode an advisory lock belongs to nobody.
+func TestSessionRefusesTransactionPooling(t *testing.T) {
+	t.Parallel()
+	p := testenv.SharedPostgres(t)
+	schema := migrated(t, p)
+	b := testenv.StartPgbouncer(t, p, "transaction")
+
+	// The control: two clients get the same lock.
+	var got [2]bool
+	for i := range got {
+		conn := connect(t, b.URL("default_query_exec_mode=simple_protocol"))
+		must(t, conn.QueryRow(testContext(t), "SELECT pg_try_advisory_lock(4711)").Scan(&got[i]))
+	}
+	if !got[0] || !got[1] {
+		t.Errorf("the pooler keeps its clients apart (%v), so this test tells nothing", got)
+	}
+
+	start := time.Now()
+	_, err := NewSessionDriver(testContext(t), b.URL(), &SessionOptions{Schema: schema})
+	if !errors.Is(err, errPooled) || !strings.Contains(err.Error(), "pghold.Open") {
+		t.Fatalf("behind a pooler in transaction mode: %v", err)
+	}
+	t.Logf("refused after %v: %v", time.Since(start), err)
+	for _, settings := range []string{"server_round_robin=1", "default_pool_size=2"} {
+		b := testenv.StartPgbouncer(t, p, "transaction", settings)
+		if _, err := NewSessionDriver(testContext(t), b.URL(), &SessionOptions{Schema: schema}); !errors.Is(err, errPooled) {
+			t.Errorf("behind a pooler with %s: %v", settings, err)
+		}
+	}
+	// In session mode a client has a backend for itself.
+	d := sessionDriver(t, testenv.StartPgbouncer(t, p, "session").URL(), schema, SessionOptions{})
+	must(t, sessionPair(d, "k"))
+}
+
+func TestSessionRefusesAReplica(t *testing.T) {
+	t.Parallel()
+	p := testenv.StartPostgres(t)
+	schema := migrated(t, p)
+	r := p.StartReplica(t)
+	_, err := NewSessionDriver(testContext(t), r.URL(), &SessionOptions{Schema: schema})
+	if !errors.Is(err, errStandbyServer) || !strings.Contains(err.Error(), "target_session_attrs") {
+		t.Errorf("on a standby: %v", err)
+	}
+}
+
+// A rival asks for a lock without a pause. It says when it was granted it.
+type rival struct {
+	granted chan time.Time
+	asked   atomic.Int64
+}
+
+func startRival(t *testing.T, l *holdlock.Lock) *rival {
+	t.Helper()
+	r := &rival{granted: make(chan time.Time, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			lease, err := l.TryAcquire(ctx)
+			r.asked.Add(1)
+			if err == nil {
+				r.granted <- time.Now()
+				_ = lease.Release(context.Background())
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return r
+}
+
+// F35, F36: whatever ends a connection, the work is told, with the cause, before another one holds the lock.
+func TestSessionEndsUnderItsHolder(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(t *testing.T, p *testenv.Postgres, x *testenv.Proxy, pid uint32) (free func()){
+		"terminated": func(t *testing.T, p *testenv.Postgres, _ *testenv.Proxy, pid uint32) func() {
+			p.Do(t, fmt.Sprintf("SELECT pg_terminate_backend(%d)", pid))
+			return func() {}
+		},
+		"server killed and started again": func(t *testing.T, p *testenv.Postgres, _ *testenv.Proxy, _ uint32) func() {
+			p.Restart(t)
+			return func() {}
+		},
+		"connection reset": func(_ *testing.T, _ *testenv.Postgres, x *testenv.Proxy, _ uint32) func() {
+			x.CutAll()
+			return func() {}
+		},
+		"network gone without a FIN": func(_ *testing.T, _ *testenv.Postgres, x *testenv.Proxy, _ uint32) func() {
+			x.SetScript(func(bool, []byte) testenv.Verdict { return testenv.Drop })
+			return x.CutAll // much later the server notices as well
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := testenv.StartPostgres(t)
+			schema := migrated(t, p)
+			x := testenv.StartProxy(t, p.Addr, nil)
+			opts := SessionOptions{Schema: schema}
+			holder := openSessions(t, through(p, x), opts)
+			other := lockOf(t, openSessions(t, p.URL(), opts), 2*time.Second)
+			lease, err := lockOf(t, holder, 2*time.Second).TryAcquire(testContext(t))
+			must(t, err)
+			work, cancel := lease.WithContext(t.Context())
+			defer cancel()
+			r := startRival(t, other)
+			pids, err := p.Rows("SELECT k.pid FROM pg_locks k JOIN pg_stat_activity a USING (pid) WHERE k.locktype = 'advisory' AND a.application_name = '" + sessionName + "'")
+			must(t, err)
+			var pid uint32
+			if _, err := fmt.Sscan(pids[0], &pid); err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			free := cut(t, p, x, pid)
+			select {
+			case <-work.Done():
+			case <-r.granted:
+				t.Fatal("the rival was granted the lock before the work was told")
+			case <-time.After(patience):
+				t.Fatal("the work is never told")
+			}
+			told := time.Since(start)
+			var lost *holdlock.LostError
+			if cause := context.Cause(work); !errors.As(cause, &lost) {
+				t.Fatalf("the cause is %v", cause)
+			}
+			want := holdlock.LossDisconnected
+			if strings.HasPrefix(name, "network") {
+				want = holdlock.LossUnreachable
+			}
+			if lost.Reason != want {
+				t.Errorf("the reason is %s (%v), want %s", lost.Reason, lost, want)
+			}
+			free()
+			select {
+			case <-r.granted:
+			case <-time.After(patience):
+				t.Fatal("the lock is never free again")
+			}
+			t.Logf("told after %v: %v; the rival asked %d times and had it after %v",
+				told.Round(time.Microsecond), lost.Err, r.asked.Load(), time.Since(start).Round(time.Millisecond))
+		})
+	}
+}
+
+// helperHoldSession holds a lock until it is told to check it, and says what comes of it.
+func helperHoldSession() {
+	frozen := Block
+	if os.Getenv("PGHOLD_MODE") == "expire" {
+		frozen = Expire
+	}
+	c, err := openKind(os.Getenv("PGHOLD_MODE"), os.Getenv("PGHOLD_URL"), os.Getenv("PGHOLD_SCHEMA"), frozen)
+	if err != nil {
+		panic(err)
+	}
+	l, err := c.NewLock("job", &holdlock.LockOptions{TTL: time.Second})
+	if err != nil {
+		panic(err)
+	}
+	err = l.Do(context.Background(), func(ctx context.Context, lease *holdlock.Lease) error {
+		last := time.Now() // before the next line, which may be its last for a while
+		fmt.Println("holding")
+		for {
+			if now := time.Now(); now.Sub(last) > 2*time.Second { // it was frozen; this is the first thing it does
+				fmt.Println(errors.Is(lease.Check(0), holdlock.ErrLost))
+				break
+			} else {
+				last = now
+			}
+		}
+		<-ctx.Done()
+		return nil
+	})
+	fmt.Println(errors.Is(err, holdlock.ErrLost))
+}
+
+func openKind(mode, url, schema string, frozen Frozen) (*holdlock.Client, error) {
+	if mode == "rows" {
+		return Open(context.Background(), url, &LeaseOptions{Schema: schema})
+	}
+	return OpenSessions(context.Background(), url, &SessionOptions{Schema: schema, OnFrozen: frozen})
+}
+
+// A holder that stands still: with Block nobody else ever holds; with Expire the server ends its session within a second
+// of its TTL. In both cases the holder knows first that it has lost the lock. The rows are the control.
+func TestSessionOfAFrozenHolder(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []string{"block", "expire", "rows"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			p := testenv.StartPostgres(t)
+			schema := migrated(t, p)
+			c, err := openKind(mode, p.URL(), schema, map[string]Frozen{"expire": Expire}[mode])
+			must(t, err)
+			defer c.Shutdown(context.Background())
+			h := startHelper(t, "hold-session", "PGHOLD_URL="+p.URL(), "PGHOLD_SCHEMA="+schema, "PGHOLD_MODE="+mode)
+			if got := h.line(t); got != "holding" {
+				t.Fatal(got)
+			}
+			l := lockOf(t, c, time.Second)
+			if c.Traits().FrozenBlocks != (mode == "block") {
+				t.Errorf("Traits.FrozenBlocks = %v", c.Traits().FrozenBlocks)
+			}
+			r := startRival(t, l)
+			h.signal(t, syscall.SIGSTOP)
+			start := time.Now()
+			if mode == "block" {
+				select {
+				case <-r.granted:
+					t.Fatal("a rival was granted the lock of a frozen holder")
+				case <-time.After(4 * time.Second):
+				}
+			} else {
+				select {
+				case at := <-r.granted:
+					t.Logf("%s: a rival has it after %v", mode, at.Sub(start))
+				case <-time.After(patience):
+					t.Fatal("a rival never gets it")
+				}
+				time.Sleep(time.Until(start.Add(2500 * time.Millisecond))) // so that the holder can see that it was frozen
+			}
+			h.signal(t, syscall.SIGCONT)
+			if got := h.line(t); got != "true" {
+				t.Errorf("the first Check after the freeze says lost = %s", got)
+			}
+			if got := h.line(t); got != "true" {
+				t.Errorf("Do says lost = %s", got)
+			}
+			if mode == "block" {
+				select {
+				case <-r.granted:
+				case <-time.After(patience):
+					t.Fatal("the lock is never free again")
+				}
+			}
+		})
+	}
+}
+
+// The server ends a silent session within a second of its TTL (OnFrozen: Expire).
+func TestSessionIdleTimeout(t *testing.T) {
+	t.Parallel()
+	p := testenv.StartPostgres(t)
+	d := sessionDriver(t, p.URL(), migrated(t, p), SessionOptions{OnFrozen: Expire})
+	req := leaseRequest("k", 2*time.Second)
+	_, err := d.Acquire(testContext(t), req)
+	must(t, err)
+	told := make(chan error, 1)
+	d.NotifyLoss(req.Ref, func(err error) { told <- err })
+	s := d.routed(req.Ref)
+	s.turn <- struct{}{} // it stands still: nothing gives the lock back, and nothing is read
+	start := time.Now()
+	sessions := func() string {
+		return p.Do(t, "SELECT count(*) FROM pg_stat_activity WHERE application_name = '"+sessionName+"'")
+	}
+	for sessions() != "0" {
+		if time.Since(start) > patience {
+			t.Fatal("the server never ends the session")
+		}
+	}
+	took := time.Since(start)
+	<-s.turn
+	s.idle.Reset(0)
+	if err := <-told; !strings.Contains(err.Error(), "idle_session_timeout") {
+		t.Errorf("the reason is %v", err)
+	}
+	t.Logf("TTL 2 s: the session was ended after %v", took)
+	if took < 1900*time.Millisecond {
+		t.Errorf("the server ended the session after %v, before its TTL", took)
+	}
+}
+
+// Break with Now ends the session of a holder that stands still, and with it the block.
+func TestBreakOfAFrozenSession(t *testing.T) {
+	t.Parallel()
+	p := testenv.StartPostgres(t)
+	schema := migrated(t, p)
+	h := startHelper(t, "hold-session", "PGHOLD_URL="+p.URL(), "PGHOLD_SCHEMA="+schema, "PGHOLD_MODE=block")
+	h.line(t)
+	c := openSessions(t, p.URL(), SessionOptions{Schema: schema})
+	info, ok, err := c.Inspect(testContext(t), "job", "")
+	if err != nil || !ok {
+		t.Fatalf("Inspect: %v, %v", ok, err)
+	}
+	h.signal(t, syscall.SIGSTOP)
+	must(t, c.Break(testContext(t), "job", "", info.Token, holdlock.BreakOptions{By: "ops", Now: true}))
+	lease, err := lockOf(t, c, time.Second).TryAcquire(testContext(t))
+	must(t, err)
+	must(t, lease.Release(testContext(t)))
+	h.signal(t, syscall.SIGCONT)
+}
+
+// A lock of a session and the same lock in a transaction exclude each other.
+func TestSessionsExcludeTransactions(t *testing.T) {
+	t.Parallel()
+	p := testenv.SharedPostgres(t)
+	schema := migrated(t, p)
+	c := openSessions(t, p.URL(), SessionOptions{Schema: schema, Namespace: schema})
+	l := lockOf(t, c, time.Minute)
+	conn := connect(t, p.URL())
+	ctx := testContext(t)
+	inTx := func(f func(tx pgx.Tx)) {
+		must(t, pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { f(tx); return nil }))
+	}
+	inTx(func(tx pgx.Tx) {
+		must(t, TryLock(ctx, tx, l))
+		_, err := l.TryAcquire(ctx)
+		var held *holdlock.HeldError
+		if !errors.As(err, &held) || !strings.Contains(err.Error(), "backend of") {
+			t.Errorf("a session beside a transaction: %v", err)
+		}
+	})
+	lease, err := l.TryAcquire(ctx)
+	must(t, err)
+	inTx(func(tx pgx.Tx) { is(t, "a transaction beside a session", TryLock(ctx, tx, l), "", holdlock.ErrHeld) })
+	must(t, lease.Release(ctx))
+	inTx(func(tx pgx.Tx) { must(t, TryLock(ctx, tx, l)) })
+}
+
+// C14: nothing stays locked after an unlock with an ended context, a panic or an error of the job; and the job has a pool
+// of one connection to itself.
+func TestNothingStaysLockedOnASession(t *testing.T) {
+	t.Parallel()
+	p := testenv.StartPostgres(t)
+	c := openSessions(t, p.URL(), SessionOptions{Schema: migrated(t, p)})
+	pool := newPool(t, p.URL(), 1)
+	locks := func() string {
+		return p.Do(t, "SELECT count(*) FROM pg_locks k JOIN pg_stat_activity a USING (pid) WHERE k.locktype = 'advisory' AND a.application_name = '"+sessionName+"'")
+	}
+	for name, work := range map[string]func(ctx context.Context, cancel func()) error{
+		"error": func(context.Context, func()) error { return errFails },
+		"panic": func(context.Context, func()) error { panic(errFails) },
+		"ended": func(_ context.Context, cancel func()) error { cancel(); return errFails },
+	} {
+		ctx, cancel := context.WithCancel(testContext(t))
+		err := func() (err error) {
+			defer func() {
+				if r := recover(); r != nil {
+					err = r.(error)
+				}
+			}()
+			return lockOf(t, c, time.Minute).Do(ctx, func(ctx context.Context, _ *holdlock.Lease) error {
+				if got := locks(); got != "1" {
+					t.Errorf("%s: %s advisory locks while the work runs", name, got)
+				}
+				return errors.Join(pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, "SELECT 1")
+					return err
+				}), work(ctx, cancel))
+			})
+		}()
+		if !errors.Is(err, errFails) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := locks(); got != "0" {
+			t.Errorf("%s: %s advisory locks afterwards", name, got)
+		}
+		cancel()
+	}
+}
+
+// C53: an index is built concurrently under a lock while others wait for it. They have no snapshot that it would wait for.
+func TestIndexUnderALockWithWaiters(t *testing.T) {
+	t.Parallel()
+	p := testenv.StartPostgres(t)
+	schema := migrated(t, p)
+	p.Do(t, "CREATE TABLE big AS SELECT i FROM generate_series(1, 10000) AS i")
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	c := openSessions(t, p.URL(), SessionOptions{Schema: schema})
+	l := lockOf(t, c, time.Minute)
+	lease, err := l.TryAcquire(ctx)
+	must(t, err)
+	done := make(chan error, 20)
+	for range 20 {
+		go func() {
+			lease, err := l.Acquire(ctx)
+			if err == nil {
+				err = lease.Release(context.Background())
+			}
+			done <- err
+		}()
+	}
+	testenv.Eventually(t, "20 wait", func() bool {
+		return p.Do(t, inSchema(`SELECT count(*) FROM "holdlock".waiter`, schema)) == "20"
+	})
+	conn := connect(t, p.URL())
+	_, err = conn.Exec(ctx, "CREATE INDEX CONCURRENTLY ON big (i)")
+	must(t, err)
+	must(t, lease.Release(ctx))
+	for range 20 {
+		must(t, <-done)
+	}
+
+	// The control: one waiter in pg_advisory_lock is enough to hold it up.
+	held, waiter := connect(t, p.URL()), connect(t, p.URL())
+	_, err = held.Exec(ctx, "SELECT pg_advisory_lock(1)")
+	must(t, err)
+	waited := make(chan error, 1)
+	go func() {
+		_, err := waiter.Exec(ctx, "SELECT pg_advisory_lock(1)")
+		waited <- err
+	}()
+	testenv.Eventually(t, "one waits", func() bool { return p.Do(t, "SELECT count(*) FROM pg_locks WHERE NOT granted") == "1" })
+	_, err = conn.Exec(ctx, "SET statement_timeout = '2s'")
+	must(t, err)
+	if _, err = conn.Exec(ctx, "CREATE INDEX CONCURRENTLY ON big (i)"); err == nil {
+		t.Error("an index was built beside a waiter in pg_advisory_lock, so this test tells nothing")
+	}
+	_, err = held.Exec(ctx, "SELECT pg_advisory_unlock(1)")
+	must(t, errors.Join(err, <-waited))
+}
+
+// C56: a program that asks for 100,000 locks meets its own limit, and nobody beside it notices.
+func TestSessionCap(t *testing.T) {
+	t.Parallel()
+	p := testenv.StartPostgres(t, "max_connections=30", "max_locks_per_transaction=20")
+	schema := migrated(t, p)
+	d := sessionDriver(t, p.URL(), schema, SessionOptions{})
+	if d.maxLocks != 20*30/4 {
+		t.Errorf("the limit is %d", d.maxLocks)
+	}
+	probe := connect(t, p.URL())
+	var refused error
+	granted := 0
+	ctx := testContext(t)
+	for i := range 100_000 {
+		_, err := d.Acquire(ctx, leaseRequest(fmt.Sprint(i), time.Minute))
+		switch {
+		case err == nil:
+			granted++
+		case !errors.Is(err, errCap) || !errors.Is(err, driver.ErrNotApplied):
+			t.Fatal(err)
+		default:
+			refused = err
+		}
+		if i%1000 == 0 { // others need many locks in one transaction
+			_, err := probe.Exec(ctx, "BEGIN; SELECT count(pg_advisory_xact_lock(i)) FROM generate_series(1, 150) AS i; COMMIT")
+			must(t, err)
+		}
+	}
+	t.Logf("%d granted; then: %v", granted, refused)
+	if granted != d.maxLocks || !strings.Contains(refused.Error(), "max_locks_per_transaction") {
+		t.Errorf("%d granted, then %v", granted, refused)
+	}
+
+	// The control: without the limit the server's table fills up. That hurts this program alone, as it were, and says so.
+	greedy := sessionDriver(t, p.URL(), schema, SessionOptions{MaxLocks: 1_000_000})
+	var err error
+	for i := 0; err == nil && i < 100_000; i++ {
+		_, err = greedy.Acquire(ctx, leaseRequest(fmt.Sprint("more ", i), time.Minute))
+	}
+	var full *pgconn.PgError
+	if !errors.As(err, &full) || full.Code != "53200" || !errors.Is(err, driver.ErrNotApplied) {
+		t.Errorf("without a limit: %v", err)
+	}
+}
+
+// C56: 500 locks of one TTL need one connection.
+func TestSessionConnections(t *testing.T) {
+	t.Parallel()
+	p := testenv.StartPostgres(t)
+	d := sessionDriver(t, p.URL(), migrated(t, p), SessionOptions{})
+	var reqs []*driver.RenewRequest
+	for i := range 500 {
+		req := leaseRequest(fmt.Sprint(i), time.Minute)
+		_, err := d.Acquire(testContext(t), req)
+		must(t, err)
+		reqs = append(reqs, &driver.RenewRequest{Ref: req.Ref, TTL: time.Minute})
+	}
+	for _, r := range d.RenewBatch(testContext(t), reqs) {
+		must(t, r.Err)
+	}
+	sessions := p.Do(t, "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'holdlock%'")
+	locks := p.Do(t, "SELECT count(*) FROM pg_locks k JOIN pg_stat_activity a USING (pid) WHERE k.locktype = 'advisory' AND a.application_name = '"+sessionName+"'")
+	t.Logf("%s advisory locks on %s connections in all", locks, sessions)
+	if locks != "500" || sessions > "3" || len(sessions) > 1 {
+		t.Errorf("%s advisory locks on %s connections", locks, sessions)
+	}
+}
+
+// Defaults of the user or the database do not matter, or are refused with a reason.
+func TestSessionUnderOtherSettings(t *testing.T) {
+	t.Parallel()
+	p := testenv.SharedPostgres(t)
+	schema := migrated(t, p)
+	for _, setting := range []string{
+		"default_transaction_isolation=serializable", "default_transaction_isolation=repeatable\\ read", "search_path=nowhere",
+		"statement_timeout=1000", "lock_timeout=1000", "idle_session_timeout=1000", "idle_in_transaction_session_timeout=1000",
+	} {
+		d, err := NewSessionDriver(testContext(t), p.URL("options=-c "+setting), &SessionOptions{Schema: schema, Namespace: setting})
+		must(t, err)
+		req := leaseRequest("k", time.Minute)
+		if _, err := d.Acquire(testContext(t), req); err != nil {
+			t.Errorf("%s: %v", setting, err)
+		}
+		d.NotifyLoss(req.Ref, func(err error) { t.Errorf("%s: lost: %v", setting, err) })
+		time.Sleep(1500 * time.Millisecond)
+		if err := d.Release(testContext(t), &driver.ReleaseRequest{Ref: req.Ref}); err != nil {
+			t.Errorf("%s: %v", setting, err)
+		}
+		d.Close()
+	}
+	_, err := NewSessionDriver(testContext(t), p.URL("options=-c default_transaction_read_only=on"), &SessionOptions{Schema: schema})
+	if !errors.Is(err, errReadOnly) {
+		t.Errorf("with default_transaction_read_only: %v", err)
+	}
+}
+
+// 200 who wait cost a process two connections and next to no statements.
+func TestSessionIdleWaiters(t *testing.T) {
+	t.Parallel()
+	p := testenv.StartPostgres(t)
+	schema := migrated(t, p)
+	var pieces atomic.Int64
+	x := testenv.StartProxy(t, p.Addr, func(up bool, _ []byte) testenv.Verdict {
+		if up {
+			pieces.Add(1)
+		}
+		return testenv.Pass
+	})
+	holder := openSessions(t, p.URL(), SessionOptions{Schema: schema})
+	lease, err := lockOf(t, holder, time.Minute).TryAcquire(testContext(t))
+	must(t, err)
+	p.Do(t, "CREATE ROLE waiting SUPERUSER LOGIN")
+	c := openSessions(t, strings.Replace(through(p, x), "postgres@", "waiting@", 1), SessionOptions{Schema: schema})
+	ctx, cancel := context.WithCancel(testContext(t))
+	ended := make(chan error, 200)
+	for range 200 {
+		go func() {
+			lease, err := lockOf(t, c, time.Minute).Acquire(ctx)
+			if err == nil {
+				_ = lease.Release(ctx)
+			}
+			ended <- err
+		}()
+	}
+	testenv.Eventually(t, "200 wait", func() bool {
+		return p.Do(t, inSchema(`SELECT count(*) FROM "holdlock".waiter`, schema)) == "200"
+	})
+	conns := func() string { return p.Do(t, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'waiting'") }
+	testenv.Eventually(t, "what was needed to begin with is closed", func() bool { return conns() <= "2" })
+	before, start := pieces.Load(), time.Now()
+	time.Sleep(6 * time.Second)
+	rate := float64(pieces.Load()-before) / time.Since(start).Seconds()
+	t.Logf("200 waiters: %.2f statements a second, %s connections", rate, conns())
+	if rate > 2 || conns() > "2" {
+		t.Errorf("%.2f statements a second, %s connections", rate, conns())
+	}
+	cancel()
+	for range 200 {
+		<-ended
+	}
+	must(t, lease.Release(testContext(t)))
+}
