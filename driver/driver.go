@@ -26,6 +26,7 @@
 //   - R9 A call returns soon after ctx ends. One that is made with an ended ctx changes nothing and wraps ctx's error.
 //   - R10 "taken", "gone" and "the store failed" are three different answers. A store that cannot answer must never
 //     answer *HeldError.
+//   - R11 The record of a job changes only in the step in which its term starts or ends, or by an operator: journal.go.
 package driver
 
 import (
@@ -79,6 +80,7 @@ type AcquireRequest struct {
 	MinHold time.Duration // how long the key is to stay taken even if the holder dies at once; may exceed TTL
 	Floor   Token         // a hint, normally the caller's clock in µs; see TokenAfter
 	Holder  Holder        // for people: who to ask
+	Once    *Claim        // nil, or what makes the term a run of a job; only for a driver that is a Journal
 }
 
 // RenewRequest is the input of Driver.Renew.
@@ -96,7 +98,12 @@ type ReleaseRequest struct {
 	// Undo says that the Acquire of this term was given up without an answer and may still be on its way. A store in which
 	// one request can overtake another should then refuse that nonce for some minutes, even if the term does not stand and
 	// the answer is ErrGone; or else the term starts when the Acquire arrives, and lasts its TTL for nobody.
+	// What it claimed of a job is as it was before, in the same step, also if the term has run out meanwhile.
 	Undo bool
+
+	// Record is nil, or how the run of the job ended. Without it, and without Undo, a term that has a claim leaves the job
+	// unfinished. Only for a driver that is a Journal.
+	Record *Record
 }
 
 // Grant is the answer to a successful Acquire or Renew.
@@ -107,6 +114,8 @@ type Grant struct {
 	Previous Ending
 	// Prior describes that term if Previous is Lapsed or Broken and the store still knows it; otherwise nil.
 	Prior *Term
+	// Job is the record of the job if the request had Once.
+	Job *Job
 }
 
 // Ending says how a term ended.

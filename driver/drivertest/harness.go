@@ -46,6 +46,7 @@ func allCases() []testCase {
 	for _, some := range [][]testCase{
 		exclusionCases, stayTakenCases, tokenCases, renewCases, releaseCases, breakCases, retryCases, waitCases,
 		residueCases, boundedCases, heldCases, endingCases, listCases, keyCases, historyCases,
+		claimCases, recordCases, lapseCases, journalCases,
 	} {
 		all = append(all, some...)
 	}

@@ -106,6 +106,6 @@ func (tr *trial) report(t *testing.T) {
 func Mutants() []Mutant {
 	return slices.Concat(
 		exclusionMutants(), tokenMutants(), matchMutants(), retryMutants(), waitMutants(), boundedMutants(), answerMutants(),
-		listMutants(),
+		listMutants(), claimMutants(), recordMutants(), journalMutants(),
 	)
 }
