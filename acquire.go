@@ -16,7 +16,8 @@ import (
 type attempt struct {
 	lock  *Lock
 	start time.Time
-	nonce string // of the last try if its outcome is unclear, so that the next one may find itself; else ""
+	claim *driver.Claim // of a run of a job, or nil
+	nonce string        // of the last try if its outcome is unclear, so that the next one may find itself; else ""
 }
 
 // newNonce returns 128 random bits. It is chosen before the request is sent, for one term only.
@@ -67,6 +68,8 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 			return lease, nil
 		case errors.Is(err, ErrHeld):
 			held, failed = err, nil
+		case errors.As(err, new(*JobError)): // the record answers, for good
+			return nil, err
 		case ctx.Err() == nil: // else it is the end of the wait that made it fail
 			failed = err
 		}
@@ -137,7 +140,7 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 	req := &driver.AcquireRequest{
 		Ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce},
 		TTL: l.opts.TTL, MinHold: l.opts.MinHold,
-		Floor: driver.TokenAt(time.Now()), Holder: c.holder,
+		Floor: driver.TokenAt(time.Now()), Holder: c.holder, Once: a.claim,
 	}
 	req.Holder.Purpose = l.opts.Purpose
 	trust := l.opts.TTL - margin(l.opts.TTL)
@@ -154,7 +157,10 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 	}
 	defer c.end()
 	var held *driver.HeldError
+	var job *driver.JobError
 	switch {
+	case errors.As(err, &job):
+		return nil, l.jobError(job)
 	case err == nil && ctx.Err() != nil:
 		undo() // an acquire that was cancelled never succeeds
 		return nil, fmt.Errorf("acquire of lock %s: %w", describe(l.name, l.key), waitError(ctx))

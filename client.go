@@ -44,6 +44,7 @@ type Client struct {
 	waiter   driver.Waiter
 	lister   driver.Lister
 	breaker  driver.Breaker
+	journal  driver.Journal
 	traits   driver.Traits
 	holder   driver.Holder
 	log      *slog.Logger
@@ -84,6 +85,7 @@ func NewClient(drv driver.Driver, opts *ClientOptions) (*Client, error) {
 	c.waiter, _ = driver.As[driver.Waiter](drv)
 	c.lister, _ = driver.As[driver.Lister](drv)
 	c.breaker, _ = driver.As[driver.Breaker](drv)
+	c.journal, _ = driver.As[driver.Journal](drv)
 	if c.timeout == 0 {
 		c.timeout = 5 * time.Second
 	}

@@ -144,12 +144,13 @@ func (c Cause) String() string {
 type Job struct {
 	Key      string
 	State    JobState
-	Why      Cause  // of JobSuspended
-	Input    string // fingerprint; "" if none was given
-	Runs     int    // started since the record began or an operator let the job run again; what was undone does not count
-	Lapses   int    // of these, how many lapsed, as far as it was noticed by an Acquire
-	Token    Token  // of the term of the last run: names this state for Settle
-	Holder   Holder // of the last run
+	Why      Cause    // of JobSuspended
+	Input    string   // fingerprint; "" if none was given
+	Runs     int      // started since the record began or an operator let the job run again; what was undone does not count
+	Lapses   int      // of these, how many lapsed, as far as it was noticed by an Acquire
+	Before   JobState // what the last run followed: JobLapsed, JobOpen, or 0 if it was the first
+	Token    Token    // of the term of the last run: names this state for Settle
+	Holder   Holder   // of the last run
 	Changed  time.Time
 	Result   []byte // of a done job; nil in lists
 	NoResult bool   // there was a result, too large to be kept

@@ -17,18 +17,8 @@ type job struct {
 	driver.Job           // but Key, and JobLapsed is never written here
 	nonce      string    // of the term of the last run; empty once that has no more say
 	hold       bool      // the last run asked for driver.Hold
-	before     before    // what undoing the last claim leads back to
 	expires    time.Time // the record is as if it had never been from then on; zero: kept until settled
 }
-
-// before is what a job was before its last claim.
-type before uint8
-
-const (
-	nothing before = iota
-	open
-	lapsed
-)
 
 // known returns the record, or nil if there is none any more.
 func (s *slot) known(now time.Time) *job {
@@ -100,10 +90,10 @@ func (s *slot) claim(now time.Time, req *driver.AcquireRequest) {
 	case j == nil:
 		j = &job{}
 	case j.State == driver.JobRunning:
-		j.before = lapsed
+		j.Before = driver.JobLapsed
 		j.Lapses++
 	default:
-		j.before = open
+		j.Before = driver.JobOpen
 	}
 	s.job = j
 	j.State, j.Input, j.Runs = driver.JobRunning, cmp.Or(j.Input, c.Input), j.Runs+1
@@ -122,12 +112,12 @@ func (s *slot) withdraw(ref driver.Ref) {
 	j := s.job
 	j.Runs--
 	j.nonce = ""
-	switch j.before {
-	case nothing:
-		s.job = nil
-	case open:
+	switch j.Before {
+	case driver.JobOpen:
 		j.State = driver.JobOpen
-	case lapsed: // still; and only a run that did not hold is followed by another one
+	default:
+		s.job = nil
+	case driver.JobLapsed: // still; and only a run that did not hold is followed by another one
 		j.Lapses--
 		j.hold = false
 	}

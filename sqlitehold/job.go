@@ -86,11 +86,14 @@ func (j *jobRow) check(key string) error {
 // forgotten says whether a running record without a term is past its time.
 func (j *jobRow) forgotten(m moment) bool { return j.expires <= m.micro() }
 
+// befores are the values of job.before in the contract's words.
+var befores = [...]driver.JobState{beforeNothing: 0, beforeOpen: driver.JobOpen, beforeLapsed: driver.JobLapsed}
+
 // show describes the record; stands says whether the term of its last run does.
 func (j *jobRow) show(key string, stands bool) driver.Job {
 	shown := driver.Job{
 		Key: key, State: driver.JobState(j.state), Why: driver.Cause(j.why), Input: j.input, Runs: j.runs, Lapses: j.lapses,
-		Token: driver.Token(j.token), Changed: time.UnixMicro(j.changed), Result: j.result, NoResult: j.noResult, Error: j.error,
+		Before: befores[j.before], Token: driver.Token(j.token), Changed: time.UnixMicro(j.changed), Result: j.result, NoResult: j.noResult, Error: j.error,
 		Settled: j.settled,
 	}
 	_ = json.Unmarshal([]byte(j.holder), &shown.Holder) // was checked

@@ -161,6 +161,10 @@ func claimMutants() []Mutant {
 		once("takes a lapse for a failure", []string{
 			"ALapsedRunRunsAgainAndIsTold", "ReleaseWithoutRecordLeavesTheRunUnfinished", "TheNumberOfRunsIsBounded",
 		}, running(func(j *driver.Job) { j.Lapses = 0 })),
+		once("does not say what a run follows", []string{"AFailedRunCountsAndRunsAgain", "ALapsedRunRunsAgainAndIsTold"},
+			running(func(j *driver.Job) { j.Before = 0 })),
+		once("says that every run follows a lapse", []string{"ADoneJobIsNotRunAgain", "AFailedRunCountsAndRunsAgain"},
+			running(func(j *driver.Job) { j.Before = driver.JobLapsed })),
 		once("counts failures as lapses", []string{"AFailedRunCountsAndRunsAgain", "ALapsedRunRunsAgainAndIsTold"},
 			running(func(j *driver.Job) { j.Lapses = j.Runs - 1 })),
 		once("never holds", []string{

@@ -16,6 +16,7 @@ var claimCases = []testCase{
 			return
 		}
 		t := r.run(a, "k", 1, 0)
+		r.comesAfter(t, 0)
 		r.finish(t, done)
 		for _, d := range []driver.Driver{a, b, a} {
 			j := r.answered(d, r.claim("k", driver.Claim{}), driver.ErrDone).Job
@@ -146,7 +147,7 @@ var claimCases = []testCase{
 			r.Fatalf("Release with Undo: %v", err)
 		}
 		r.jobIs(b, "k", driver.JobLapsed, 1, 0)
-		r.run(b, "k", 2, 1)
+		r.comesAfter(r.run(b, "k", 2, 1), driver.JobLapsed)
 	}},
 	{"R11/UndoAfterTheTermWithdrawsTheClaim", func(r *rig) {
 		a, b, ok := r.journaled()

@@ -17,10 +17,9 @@ var lapseCases = []testCase{
 		}
 		t := r.run(b, "k", 2, 1)
 		r.follows(t, driver.Lapsed)
-		if again := r.claim("k", driver.Claim{}); t.Job != nil {
-			r.finish(t, driver.Record{State: driver.JobOpen})
-			r.begin(a, again, 3, 1) // a failure is no lapse
-		}
+		r.comesAfter(t, driver.JobLapsed)
+		r.finish(t, driver.Record{State: driver.JobOpen})
+		r.comesAfter(r.run(a, "k", 3, 1), driver.JobOpen) // a failure is no lapse
 	}},
 	{"R11/HoldSuspendsALapsedRun", func(r *rig) {
 		a, b, ok := r.journaled()
@@ -101,4 +100,12 @@ var lapseCases = []testCase{
 			r.Errorf("R11: after two runs of two that failed the answer is %+v", got)
 		}
 	}},
+}
+
+// comesAfter checks what a run is said to follow.
+func (r *rig) comesAfter(t term, want driver.JobState) {
+	r.Helper()
+	if t.Job.Before != want {
+		r.Errorf("R11: run %d of %q is said to follow %v, want %v", t.Job.Runs, t.ref.Key, t.Job.Before, want)
+	}
 }

@@ -21,6 +21,7 @@ var recordCases = []testCase{
 			r.Errorf("R11: the error of the run is told as %q", j.Error)
 		}
 		t := r.run(b, "k", 2, 0)
+		r.comesAfter(t, driver.JobOpen)
 		if t.Job.Error != "card declined" {
 			r.Errorf("R11: the second run is told of the error %q", t.Job.Error)
 		}
