@@ -115,11 +115,11 @@ func (s *slot) withdraw(ref driver.Ref) {
 	switch j.Before {
 	case driver.JobOpen:
 		j.State = driver.JobOpen
-	default:
-		s.job = nil
 	case driver.JobLapsed: // still; and only a run that did not hold is followed by another one
 		j.Lapses--
 		j.hold = false
+	default:
+		s.job = nil
 	}
 }
 
