@@ -97,7 +97,7 @@ func Do(ctx context.Context, lock *holdlock.Lock, opts *Options, fn func(ctx con
 	if o.OnRunning == Wait {
 		wait = holdlock.Forever
 	}
-	lease, err := lock.Claim(ctx, o.claim(), wait)
+	lease, err := lock.Claim(ctx, o.Claim(), wait)
 	if err != nil {
 		return notRun(err, o.OnRunning)
 	}
@@ -105,7 +105,7 @@ func Do(ctx context.Context, lock *holdlock.Lock, opts *Options, fn func(ctx con
 	run := &Run{Lease: lease, Key: Key(lock), Number: job.Runs, Lapses: job.Lapses, LastError: job.Error}
 	work, cancel := lease.WithContext(context.WithValue(ctx, contextKey{}, run.Key))
 	defer cancel()
-	rec := o.failed(job.Runs, "it panicked, or called runtime.Goexit")
+	rec := o.Failed(job.Runs, "it panicked, or called runtime.Goexit")
 	defer func() { // also on panic and Goexit
 		err = ended(&out, err, rec, lease.Finish(ctx, rec), lock)
 	}()
@@ -113,7 +113,7 @@ func Do(ctx context.Context, lock *holdlock.Lock, opts *Options, fn func(ctx con
 	out.Runs = job.Runs
 	if err != nil {
 		out.Status = Failed
-		rec = o.failed(job.Runs, err.Error())
+		rec = o.Failed(job.Runs, err.Error())
 		return out, err
 	}
 	out.Status, out.Result = Ran, result

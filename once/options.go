@@ -1,6 +1,7 @@
 package once
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -75,8 +76,10 @@ func (o *Options) fill() (Options, error) {
 	return f, nil
 }
 
-func (o *Options) claim() driver.Claim {
-	c := driver.Claim{OnLapse: o.OnLapse, MaxRuns: o.MaxRuns, Keep: o.Keep}
+// Claim returns what a run of the job asks of the store. Do does that; it is for programs that must hold the lease
+// themselves, with Lock.Claim.
+func (o *Options) Claim() driver.Claim {
+	c := driver.Claim{OnLapse: o.OnLapse, MaxRuns: o.MaxRuns, Keep: cmp.Or(o.Keep, defaultKeep)}
 	if o.Input != nil {
 		sum := sha256.Sum256(o.Input)
 		c.Input = hex.EncodeToString(sum[:])
@@ -84,9 +87,10 @@ func (o *Options) claim() driver.Claim {
 	return c
 }
 
-// failed is the record of a run that failed, its job's number runs.
-func (o *Options) failed(runs int, why string) driver.Record {
-	rec := driver.Record{State: driver.JobOpen, Error: short(why), Keep: o.Keep}
+// Failed returns the record of a run that failed, the job's number runs, for Lease.Finish: it counts, and the job runs again
+// or is suspended.
+func (o *Options) Failed(runs int, why string) driver.Record {
+	rec := driver.Record{State: driver.JobOpen, Error: short(why), Keep: cmp.Or(o.Keep, defaultKeep)}
 	switch {
 	case o.OnError == Hold:
 		rec.State, rec.Why = driver.JobSuspended, driver.ByError

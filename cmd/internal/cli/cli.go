@@ -27,9 +27,11 @@ import (
 const (
 	exitOK          = 0
 	exitUsage       = 64 // EX_USAGE: bad flag, name or URL; nothing was done
+	exitOtherInput  = 65 // EX_DATAERR: the job was begun with another input; nothing was run
 	exitUnavailable = 69 // EX_UNAVAILABLE: the store cannot be reached, read or trusted; nothing was run
 	exitLost        = 70 // EX_SOFTWARE: the lock was lost; the command was stopped before it could pass on
 	exitHeld        = 75 // EX_TEMPFAIL: someone else holds the lock; nothing was run
+	exitSuspended   = 77 // EX_NOPERM: the job waits for an operator; nothing was run
 )
 
 // command is the grammar.
@@ -40,6 +42,7 @@ type command struct {
 	Ls      lsCmd      `cmd:"" help:"List the locks that are held."`
 	Inspect inspectCmd `cmd:"" help:"Show who holds a lock."`
 	Break   breakCmd   `cmd:"" help:"End somebody's term of a lock. Shows it first; --token does it."`
+	Jobs    jobsCmd    `cmd:"" help:"Show and settle the jobs that run --once keeps records of."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
@@ -158,8 +161,12 @@ func classify(err error) (code int, kind string) {
 		return exitUsage, "usage"
 	case errors.Is(err, holdlock.ErrHeld):
 		return exitHeld, "held"
-	case errors.Is(err, holdlock.ErrStaleToken):
+	case errors.Is(err, holdlock.ErrStaleToken), errors.Is(err, holdlock.ErrJobChanged):
 		return exitHeld, "stale"
+	case errors.Is(err, driver.ErrSuspended):
+		return exitSuspended, "suspended"
+	case errors.Is(err, driver.ErrOtherInput):
+		return exitOtherInput, "input"
 	case errors.Is(err, holdlock.ErrLost), errors.Is(err, holdlock.ErrShort):
 		return exitLost, "lost"
 	default: // the store
@@ -174,7 +181,11 @@ func (g *globals) fail(err error) int {
 	if errors.As(err, &e) && e.silent {
 		return code
 	}
-	g.say(kind, err.Error(), heldFields(err))
+	fields := heldFields(err)
+	if fields == nil {
+		fields = jobFieldsOf(err)
+	}
+	g.say(kind, err.Error(), fields)
 	if code == exitUsage && !g.JSON {
 		fmt.Fprintln(g.stderr, "holdlock: see holdlock --help")
 	}
