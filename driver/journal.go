@@ -45,7 +45,8 @@ func (p Policy) String() string {
 // A Claim makes an Acquire the start of one run of the job that its key names. A Claim in AcquireRequest.Once is answered
 // so, by the first line that applies, in the one step that Acquire is:
 //
-//   - Ref is the current term: what Acquire says of that. It is the same run; nothing is counted.
+//   - Ref is the current term: what Acquire says of that. It is the same run; nothing is counted. If the term of Ref has run
+//     out meanwhile, that claim is withdrawn as by Undo, and the rest applies: nothing was run under an answer not heard.
 //   - The record cannot be read: an error that wraps ErrBadRecord and ErrNotApplied.
 //   - Its Input is another one: *JobError with ErrOtherInput.
 //   - It is done or suspended: *JobError with ErrDone or ErrSuspended, also while the key is taken.

@@ -48,8 +48,14 @@ func (s *slot) showJob(key string, now time.Time) *driver.Job {
 
 // inTheWay answers a Claim if it is the record that does. A run before that has lapsed can suspend the job here.
 func (s *slot) inTheWay(now time.Time, req *driver.AcquireRequest) error {
+	if s.taken(now) && s.belongsTo(req.Ref) {
+		return nil
+	}
+	if !s.taken(now) {
+		s.withdraw(req.Ref) // its answer was not heard before its term ran out
+	}
 	j := s.known(now)
-	if j == nil || s.taken(now) && s.belongsTo(req.Ref) {
+	if j == nil {
 		return nil
 	}
 	answer := func(err error, fresh bool) error {

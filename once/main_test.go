@@ -3,6 +3,7 @@ package once_test
 import (
 	"context"
 	"errors"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,12 @@ import (
 	"github.com/holdlock/holdlock/once"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if args := os.Getenv(workerEnv); args != "" {
+		os.Exit(work(args)) // a process that TestKills has started
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // A worker is one process: a client on a driver whose calls can go wrong, and what its observer was told.
 type worker struct {

@@ -29,9 +29,12 @@ func (d *Driver) synced(w *writer, f func() error) error {
 
 // atomically runs f in one synced transaction, with the file locked against all others.
 func (d *Driver) atomically(w *writer, f func(m moment) error) error {
-	return d.synced(w, func() error {
-		return w.transaction("BEGIN IMMEDIATE", func() error { return f(d.moment()) })
-	})
+	return d.synced(w, func() error { return d.unsynced(w, f) })
+}
+
+// unsynced runs f in one transaction, with the file locked against all others.
+func (d *Driver) unsynced(w *writer, f func(m moment) error) error {
+	return w.transaction("BEGIN IMMEDIATE", func() error { return f(d.moment()) })
 }
 
 // claim is Acquire with Once.
@@ -59,8 +62,9 @@ func (d *Driver) claim(w *writer, req *driver.AcquireRequest, holder string) (g 
 		}
 		taken := hasTerm && r.live(d.boot, m.now)
 		mine := taken && r.nonce == req.Ref.Nonce && r.state == stateHeld
-		if known && j.state == jobRunning && !taken && j.forgotten(m) {
-			known = false
+		if known && j.state == jobRunning && !taken {
+			// A claim of this very request was not heard before its term ran out, so nothing was run under it.
+			known = (j.nonce != req.Ref.Nonce || j.withdraw()) && !j.forgotten(m)
 		}
 		if known && !mine {
 			if about := j.judge(req, m, taken, j.standsBy(&r, d.boot, m.now)); about != nil {
@@ -109,7 +113,11 @@ func (d *Driver) endRun(ctx context.Context, req *driver.ReleaseRequest, state i
 	var gone error // an answer, beside which there may have been something to write
 	err := d.call(ctx, verb, key, func(w *writer) error {
 		gone = nil
-		return d.atomically(w, func(m moment) error {
+		step := d.atomically
+		if req.Record == nil { // that nothing was run may be forgotten; then it has lapsed
+			step = d.unsynced
+		}
+		return step(w, func(m moment) error {
 			j, known, err := w.job(d.namespace, key, m)
 			if err != nil {
 				return err

@@ -135,6 +135,22 @@ func claimMutants() []Mutant {
 				}
 			})
 		}()),
+		once("takes an answer that was not heard for a lapse", []string{"AnUnheardClaimIsNoLapse"}, func() func(driver.Driver) driver.Driver {
+			var mu sync.Mutex
+			asked := map[driver.Ref]bool{}
+			return bend(func(b *bent) {
+				b.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					changed := *req
+					if _, stands := present(ctx, b.Driver, req.Ref.Key); asked[req.Ref] && !stands {
+						changed.Ref.Nonce = newNonce()
+					}
+					asked[req.Ref] = true
+					return b.Driver.Acquire(ctx, &changed)
+				}
+			})
+		}()),
 		once("does not compare inputs", []string{"AnotherInputIsAnError"}, claiming(func(c *driver.Claim) { c.Input = "" })),
 		once("compares with nothing as well", []string{"AnotherInputIsAnError"}, claiming(func(c *driver.Claim) {
 			if c.Input == "" {

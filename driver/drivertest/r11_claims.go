@@ -117,6 +117,19 @@ var claimCases = []testCase{
 		r.answered(b, input("10 EUR"), driver.ErrDone)
 		r.answered(b, input(""), driver.ErrDone)
 	}},
+	{"R11/AnUnheardClaimIsNoLapse", func(r *rig) {
+		a, b, ok := r.journaled()
+		if !ok {
+			return
+		}
+		hold := r.claim("hold", driver.Claim{OnLapse: driver.Hold, MaxRuns: 1})
+		r.lapsing(a, hold, 1, 0)
+		r.comesAfter(r.begin(b, hold, 1, 0), 0)
+		r.lapsing(a, r.claim("again", driver.Claim{}), 1, 0)
+		again := r.claim("again", driver.Claim{})
+		r.lapsing(a, again, 2, 1)
+		r.comesAfter(r.begin(b, again, 2, 1), driver.JobLapsed)
+	}},
 	{"R11/UndoWithdrawsTheClaim", func(r *rig) {
 		a, b, ok := r.journaled()
 		if !ok {
