@@ -24,6 +24,8 @@ type jobRow struct {
 	noResult           bool
 	error, settled     string
 	result             []byte
+
+	who driver.Holder // holder, once it was checked
 }
 
 // dest and args are jobColumns, but the result in dest.
@@ -69,7 +71,6 @@ func (j *jobRow) check(key string) error {
 	bad := func(what string) error {
 		return &refusal{"job", key, fmt.Errorf("%w: %s (%w)", driver.ErrBadRecord, what, driver.ErrNotApplied)}
 	}
-	var holder driver.Holder
 	switch {
 	case j.layout != jobLayout:
 		return bad(fmt.Sprintf("it has layout %d, and this release knows %d; upgrade this program", j.layout, jobLayout))
@@ -77,7 +78,7 @@ func (j *jobRow) check(key string) error {
 		return bad(fmt.Sprintf("it is damaged: there is no state %d; remove the row from table job once you know whether the job "+
 			"was done", j.state))
 	case j.why < 0 || j.why > int(driver.ByNumber) || j.before < beforeNothing || j.before > beforeLapsed,
-		j.runs < 0, j.lapses < 0, j.token < 0, len(j.result) > driver.MaxResult, json.Unmarshal([]byte(j.holder), &holder) != nil:
+		j.runs < 0, j.lapses < 0, j.token < 0, len(j.result) > driver.MaxResult, json.Unmarshal([]byte(j.holder), &j.who) != nil:
 		return bad("it is damaged; remove the row from table job once you know whether the job was done")
 	}
 	return nil
@@ -94,9 +95,8 @@ func (j *jobRow) show(key string, stands bool) driver.Job {
 	shown := driver.Job{
 		Key: key, State: driver.JobState(j.state), Why: driver.Cause(j.why), Input: j.input, Runs: j.runs, Lapses: j.lapses,
 		Before: befores[j.before], Token: driver.Token(j.token), Changed: time.UnixMicro(j.changed), Result: j.result, NoResult: j.noResult, Error: j.error,
-		Settled: j.settled,
+		Settled: j.settled, Holder: j.who,
 	}
-	_ = json.Unmarshal([]byte(j.holder), &shown.Holder) // was checked
 	if j.state == jobRunning && !stands {
 		shown.State = driver.JobLapsed
 	}
@@ -154,7 +154,8 @@ func (j *jobRow) claim(req *driver.AcquireRequest, m moment, known bool, token d
 		j.before = beforeOpen
 	}
 	j.state, j.why, j.nonce, j.hold = jobRunning, 0, req.Ref.Nonce, req.Once.OnLapse == driver.Hold
-	j.input, j.runs, j.token, j.holder, j.changed = cmp.Or(j.input, req.Once.Input), j.runs+1, int64(token), holder, m.micro()
+	j.input, j.runs, j.token, j.changed = cmp.Or(j.input, req.Once.Input), j.runs+1, int64(token), m.micro()
+	j.holder, j.who = holder, req.Holder
 	j.expires = m.keptFor(req.Once.Keep)
 	if j.hold {
 		j.expires = math.MaxInt64

@@ -134,6 +134,7 @@ func codeCases() map[string][]codeCase {
 				b.env = append(b.env, "HOLDLOCK_STORE=sqlite:"+b.path("f/locks.db"))
 			}),
 			store("locked by a process that does not go on", func(b *box) { b.lockFile() }),
+			running("no server, for a job", 69, "no", []string{"job", "--once", "--store", "redis://127.0.0.1:1", "--timeout", "300ms"}, work("")...),
 			{"unreadable", 69, "no", func(b *box) result {
 				b.run("ls")
 				if err := os.Chmod(b.db, 0); err != nil {
