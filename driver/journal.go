@@ -75,6 +75,8 @@ type Claim struct {
 // ErrUnclaimed, changing nothing, if that term has no Claim. It may be sent again: if the record says already that this
 // very run ended in State, the answer is nil and nothing changes, so that a lost reply is not taken for a loss.
 //
+// A Waiter then wakes all who watch the key if the job is done or suspended: they get one answer and contend for nothing.
+//
 // The caller guarantees that State is JobDone, JobOpen or JobSuspended, that Result has at most MaxResult bytes, and that
 // texts have at most MaxJobText.
 type Record struct {

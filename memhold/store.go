@@ -153,7 +153,11 @@ func (s *Store) release(now time.Time, req *driver.ReleaseRequest) error {
 	}
 	// A slot that is taken without a term is cooling.
 	at.term, at.ending, at.free = nil, driver.Released, now.Add(req.KeepFor)
-	s.wake(req.Ref.Key)
+	if req.Record != nil && req.Record.State != driver.JobOpen {
+		s.wakeAll(req.Ref.Key)
+	} else {
+		s.wake(req.Ref.Key)
+	}
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -543,5 +544,32 @@ func TestJSON(t *testing.T) {
 		failed := errors.New("failed")
 		_, out, err = once.JSON(ctx, b.job("19"), nil, func(context.Context, *once.Run) (int, error) { return 1, failed })
 		wants(t, "a failure", out, err, once.Failed, failed)
+	})
+}
+
+// All who wait for a job are told at once that it is done.
+func TestAllWhoWaitAreTold(t *testing.T) {
+	virtual(t, func(t *testing.T, a, b *worker) {
+		begun := make(chan struct{})
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, _ = once.Do(ctx, a.job("17"), nil, func(context.Context, *once.Run) ([]byte, error) {
+				close(begun)
+				time.Sleep(time.Second)
+				return []byte("done"), nil
+			})
+		})
+		<-begun
+		start := time.Now()
+		for range 5 {
+			all.Go(func() {
+				out, err := once.Do(ctx, b.job("17"), &once.Options{OnRunning: once.Wait}, never(t))
+				wants(t, "one that has waited", out, err, once.AlreadyDone, nil)
+				if d := time.Since(start); d > time.Second+10*time.Millisecond {
+					t.Errorf("it was told after %v; the job took a second", d)
+				}
+			})
+		}
+		all.Wait()
 	})
 }

@@ -159,7 +159,11 @@ func (d *Driver) endRun(ctx context.Context, req *driver.ReleaseRequest, state i
 	if err == nil {
 		err = gone
 	}
-	if err == nil && first.Valid {
+	switch {
+	case err != nil || !first.Valid:
+	case req.Record != nil && req.Record.State != driver.JobOpen:
+		d.wakeAll(ctx, key)
+	default:
 		d.wake(ctx, key, first.String)
 	}
 	return err

@@ -196,6 +196,23 @@ func (d *Driver) wake(ctx context.Context, key, first string) {
 	}
 }
 
+// wakeAll tells the first waiters, as many as are read at once, that the job of the key is done. The rest poll.
+func (d *Driver) wakeAll(ctx context.Context, key string) {
+	var line []waiter
+	var v waiter
+	err := d.call(ctx, "wake the waiters of", key, func(w *writer) error {
+		line = line[:0]
+		return w.all(lineStatement, []any{d.namespace, key, d.boot, d.net, lineStep}, []any{&v.seq, &v.address},
+			func() { line = append(line, v) })
+	})
+	if err != nil {
+		return // they poll as well
+	}
+	for _, v := range line {
+		d.watches.out.send(v.address, key) // who is dead is removed by whoever wakes one
+	}
+}
+
 // passOn tells the first waiter that can be told, and removes those before it whose process is gone.
 func (d *Driver) passOn(ctx context.Context, key string) {
 	for {

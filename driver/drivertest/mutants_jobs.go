@@ -330,6 +330,26 @@ func listing(f func(q *driver.JobQuery, jobs []driver.Job) []driver.Job) func(dr
 // Faults in what operators see and decide.
 func journalMutants() []Mutant {
 	return []Mutant{
+		{
+			Name: "tells one of those who wait that the job is done", Cases: []string{"R11/TheEndOfAJobWakesAll"},
+			Needs: func(d driver.Driver) bool { return journals(d) && has[driver.Waiter](d) },
+			Wrap: func() func(driver.Driver) driver.Driver {
+				var mu sync.Mutex
+				watched := map[string]bool{}
+				return bend(func(b *bent) {
+					b.watch = func(ctx context.Context, key string) (<-chan struct{}, func(), error) {
+						hints, stop, err := b.Driver.(driver.Waiter).Watch(ctx, key)
+						mu.Lock()
+						defer mu.Unlock()
+						if watched[key] {
+							hints = make(chan struct{})
+						}
+						watched[key] = true
+						return hints, stop, err
+					}
+				})
+			}(),
+		},
 		once("settles without a trace", []string{"SettleLetsItRunAgain", "SettleMarksDone"},
 			settling(func(ctx context.Context, b *bent, req *driver.SettleRequest) error {
 				req.By = ""

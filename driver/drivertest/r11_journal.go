@@ -11,6 +11,21 @@ import (
 
 // R11, of operators: what they see and what they decide.
 var journalCases = []testCase{
+	{"R11/TheEndOfAJobWakesAll", func(r *rig) {
+		a, b, ok := r.journaled()
+		if !ok || !canWait(a) {
+			return
+		}
+		for key, rec := range map[string]driver.Record{"done": done, "held": {State: driver.JobSuspended, Why: driver.ByError}} {
+			t := r.run(a, key, 1, 0)
+			line := []*watch{r.watch(b, key), r.watch(b, key), r.watch(a, key)}
+			r.finish(t, rec)
+			for range 3 {
+				i := r.hinted(line)
+				line = append(line[:i:i], line[i+1:]...)
+			}
+		}
+	}},
 	{"R11/SettleLetsItRunAgain", func(r *rig) {
 		a, b, ok := r.journaled()
 		if !ok {
