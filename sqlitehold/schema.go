@@ -79,12 +79,12 @@ func (id identity) check(path string) error {
 	switch {
 	case id.application == applicationID && id.version == schemaVersion && id.objects > 0:
 		return nil
-	case id.application == applicationID && id.version == schemaVersion:
+	case id.application == applicationID && 1 <= id.version && id.version <= schemaVersion && id.objects == 0:
 		err = fmt.Errorf("%s is damaged: it has no tables; move it away", path)
 	case id.application == applicationID && id.version > schemaVersion:
 		err = fmt.Errorf("%s was made by a newer release (layout %d, this one knows %d); upgrade this program",
 			path, id.version, schemaVersion)
-	case id.application == applicationID: // 1 is brought up to date before
+	case id.application == applicationID: // 1 has been brought up to date before
 		err = fmt.Errorf("%s has layout %d, which no release has made; move it away", path, id.version)
 	default:
 		err = fmt.Errorf("%s is the database of another application (application_id %d, %d tables and indexes); "+
