@@ -167,22 +167,30 @@ func (d *Driver) closeWatches() {
 	ws.out.close()
 }
 
-// deliver hands a hint to the first watch of the key that has read its last one. It runs on the reader of the inbox.
+// forAll stands behind the key in a datagram that is for every watch of it. No key holds that; a process of a release that
+// does not know it finds no such key, and that is all.
+const forAll = "\x00"
+
+// deliver hands a hint to the first watch of the key that has read its last one, or to all. It runs on the reader of the
+// inbox.
 func (d *Driver) deliver(ctx context.Context, key string) {
+	key, all := strings.CutSuffix(key, forAll)
 	ws := &d.watches
 	ws.mu.Lock()
 	line := ws.line[key]
 	for _, v := range line {
 		select {
 		case v.hints <- struct{}{}:
-			ws.mu.Unlock()
-			return
+			if !all {
+				ws.mu.Unlock()
+				return
+			}
 		default:
 		}
 	}
 	ws.mu.Unlock()
-	if len(line) > 0 {
-		return // they have all been told already
+	if len(line) > 0 || all {
+		return // they have all been told
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopBudget)
 	defer cancel()
@@ -208,8 +216,12 @@ func (d *Driver) wakeAll(ctx context.Context, key string) {
 	if err != nil {
 		return // they poll as well
 	}
+	told := map[string]bool{}
 	for _, v := range line {
-		d.watches.out.send(v.address, key) // who is dead is removed by whoever wakes one
+		if !told[v.address] {
+			told[v.address] = true
+			d.watches.out.send(v.address, key+forAll) // who is dead is removed by whoever wakes one
+		}
 	}
 }
 
