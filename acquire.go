@@ -16,9 +16,10 @@ import (
 type attempt struct {
 	lock  *Lock
 	start time.Time
-	met   bool   // somebody else's term
-	nonce string // of the last try if its outcome is unclear, so that the next one may find itself; else ""
-	idle  bool   // no hint has come: the next try is only in case that one got lost
+	met   bool          // somebody else's term
+	nonce string        // of the last try if its outcome is unclear, so that the next one may find itself; else ""
+	idle  bool          // no hint has come: the next try is only in case that one got lost
+	claim *driver.Claim // of a run of a job, or nil
 }
 
 // newNonce returns 128 random bits. It is chosen before the request is sent, for one term only.
@@ -41,7 +42,7 @@ func (a *attempt) report(ctx context.Context, err error, waited bool) {
 	e := Event{Name: a.lock.name, Key: a.lock.key, Waited: time.Since(a.start), Contended: a.met, Err: err}
 	var held *HeldError
 	switch {
-	case err == nil:
+	case err == nil, errors.As(err, new(*JobError)): // what a record answers has events of its own
 		return
 	case errors.As(err, &held):
 		e.Kind, e.Token, e.Holder, e.GaveUp = Skipped, held.Token, holderOf(held), waited
@@ -93,6 +94,8 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 			return lease, nil
 		case errors.Is(err, ErrHeld):
 			held, failed = err, nil
+		case errors.As(err, new(*JobError)): // the record answers, for good
+			return nil, err
 		case ctx.Err() == nil: // else it is the end of the wait that made it fail
 			failed = err
 		}
@@ -165,7 +168,7 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 	req := &driver.AcquireRequest{
 		Ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce},
 		TTL: l.opts.TTL, MinHold: l.opts.MinHold,
-		Floor: driver.TokenAt(time.Now()), Holder: c.holder, BackStop: idle,
+		Floor: driver.TokenAt(time.Now()), Holder: c.holder, BackStop: idle, Once: a.claim,
 	}
 	req.Holder.Purpose = l.opts.Purpose
 	trust := l.opts.TTL - margin(l.opts.TTL)
@@ -182,7 +185,10 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 	}
 	defer c.end()
 	var held *driver.HeldError
+	var job *driver.JobError
 	switch {
+	case errors.As(err, &job):
+		return nil, l.jobError(job)
 	case err == nil && ctx.Err() != nil:
 		undo() // an acquire that was cancelled never succeeds
 		return nil, fmt.Errorf("acquire of lock %s: %w", describe(l.name, l.key), waitError(ctx))

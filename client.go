@@ -47,6 +47,7 @@ type Client struct {
 	lister   driver.Lister
 	breaker  driver.Breaker
 	losses   driver.LossNotifier
+	journal  driver.Journal
 	traits   driver.Traits
 	holder   driver.Holder
 	log      *slog.Logger
@@ -89,6 +90,7 @@ func NewClient(drv driver.Driver, opts *ClientOptions) (*Client, error) {
 	c.lister, _ = driver.As[driver.Lister](drv)
 	c.breaker, _ = driver.As[driver.Breaker](drv)
 	c.losses, _ = driver.As[driver.LossNotifier](drv)
+	c.journal, _ = driver.As[driver.Journal](drv)
 	if c.timeout == 0 {
 		c.timeout = 5 * time.Second
 	}

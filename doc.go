@@ -11,6 +11,9 @@
 //	report, err := locks.NewLock("nightly-report", &holdlock.LockOptions{TTL: 30 * time.Second})
 //	err = report.Do(ctx, func(ctx context.Context, lease *holdlock.Lease) error { … })
 //
+// A lock stops two runs at the same time, and nothing else. What must run once although it is delivered twice is for
+// package once, which keeps a record of each job beside its lock.
+//
 // # Trust
 //
 // A term is granted by the store for TTL and kept alive by renewals. The holder may believe in it for less:

@@ -185,7 +185,8 @@ type RefusedError struct {
 // Error names the lock, what is missing, and what would do.
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("lock %q refused: its double run is declared harmful, and a lease on %s cannot prevent one (%s). "+
-		"Put the lock into the transaction of the job's own writes; or declare Guard (a fence or an idempotency key checked "+
+		"Put the lock into the transaction of the job's own writes; or run it by package once with OnLapse: Hold on a store "+
+		"whose records are durable; or declare Guard (a fence or an idempotency key checked "+
 		"by the resource) on a store with durable tokens; or accept the risk by setting AcceptRisk to the reason",
 		e.Name, e.Store, e.Missing)
 }

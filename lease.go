@@ -19,6 +19,7 @@ type Lease struct {
 	token Token
 	began instant       // when the acquire was sent
 	trust time.Duration // TTL − margin: how long a confirmation is worth
+	job   *driver.Job   // that it is a run of; nil if it is none
 	done  chan struct{} // closed when err is set
 
 	mu        sync.Mutex
@@ -39,7 +40,7 @@ type work struct{ cancel context.CancelCauseFunc }
 // granted makes the lease of a grant and puts it under the keeper's eye. The caller has counted it with begin.
 func (l *Lock) granted(nonce string, sent instant, trust time.Duration, g driver.Grant, start time.Time, contended bool) *Lease {
 	lease := &Lease{
-		lock: l, ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce}, token: g.Token,
+		lock: l, ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce}, token: g.Token, job: g.Job,
 		began: sent, trust: trust, confirmed: sent, done: make(chan struct{}),
 		renewal: renewal{due: sent.mono.Add(l.opts.TTL / 3)},
 	}
@@ -163,6 +164,9 @@ func (l *Lease) Release(ctx context.Context) error {
 		return l.err
 	}
 	l.released = true
+	if l.job != nil {
+		defer c.end() // what Claim began
+	}
 	lost := l.err
 	if now := c.clock.now(); lost == nil && l.left(now) <= 0 {
 		lost = l.lossOf(now) // the alarm is on its way: whether the work overlapped is decided by trust, not by it

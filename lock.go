@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/holdlock/holdlock/driver"
 )
 
 // Forever is a duration without end, for MaxHold and Wait.
@@ -149,10 +151,15 @@ func (l *Lock) acquireFor(ctx context.Context, wait time.Duration) (*Lease, erro
 	if err := l.permit(entryLease); err != nil {
 		return nil, err
 	}
+	return l.acquireAs(ctx, wait, nil)
+}
+
+// acquireAs asks the store, for a run of a job if claim is not nil.
+func (l *Lock) acquireAs(ctx context.Context, wait time.Duration, claim *driver.Claim) (*Lease, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, waitError(ctx) // nothing is sent for a caller that is gone
 	}
-	a := attempt{lock: l, start: time.Now()}
+	a := attempt{lock: l, claim: claim, start: time.Now()}
 	if wait == 0 {
 		return a.once(ctx)
 	}

@@ -43,7 +43,8 @@ type Event struct {
 	Holder    *driver.Holder // Skipped: who has it; nil while it is cooling
 	TokenRead bool           // Released, Lost: somebody has asked for the token of the lease
 	InTx      bool           // the lock was taken in the caller's own transaction: it ends with that, and no Released follows
-	Err       error          // Skipped, Failed, RenewFailed, Unreleased: what came back
+	Err       error          // Skipped, Failed, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back
+	Job       *driver.Job    // Duplicate, Rerun, Suspended, Unrecorded: the job
 }
 
 // EventKind says what happened.
@@ -75,6 +76,19 @@ const (
 	Unreleased EventKind = "unreleased"
 	// BrokenByUs: this client's Break ended somebody's term.
 	BrokenByUs EventKind = "broken"
+
+	// Duplicate: a job was not run, because it is done, suspended, or begun with another input.
+	Duplicate EventKind = "duplicate"
+	// Rerun: a run begins that follows one which lapsed, so that its work may be done twice. It is told by the successor:
+	// a worker that was killed or paused cannot.
+	Rerun EventKind = "rerun"
+	// Suspended: a job will not run until an operator settles it.
+	Suspended EventKind = "suspended"
+	// Unrecorded: the work of a run has ended and the store has not recorded it: it refused, since the term was over, or
+	// did not answer, and is asked again in the background until its TTL has passed. Err says which.
+	Unrecorded EventKind = "unrecorded"
+	// Settled: this client's Settle has decided about a job.
+	Settled EventKind = "settled"
 )
 
 // emit tells the observer and the log.
@@ -87,7 +101,7 @@ func (c *Client) emit(e Event) {
 	}
 	level := slog.LevelDebug
 	switch e.Kind {
-	case Lapsed, RenewFailed, Lost, Unreleased, BrokenByUs:
+	case Lapsed, RenewFailed, Lost, Unreleased, BrokenByUs, Rerun, Suspended, Unrecorded, Settled:
 		level = slog.LevelWarn
 	}
 	if c.log == nil || !c.log.Enabled(context.Background(), level) {
@@ -106,6 +120,9 @@ func (c *Client) emit(e Event) {
 	if e.Prior != nil {
 		attrs = append(attrs, slog.String("ending", e.Ending.String()), slog.String("prior", describeHolder(e.Prior.Holder)),
 			slog.Uint64("prior_token", uint64(e.Prior.Token)))
+	}
+	if e.Job != nil {
+		attrs = append(attrs, slog.Int("runs", e.Job.Runs), slog.Int("lapses", e.Job.Lapses))
 	}
 	if e.Err != nil {
 		attrs = append(attrs, slog.Any("err", e.Err))

@@ -39,21 +39,28 @@ type entry uint8
 const (
 	entryLease       entry = iota // Do, Acquire, TryAcquire
 	entryTransaction              // in the transaction of the job's own writes
+	entryHold                     // package once, where a run that lapsed is not followed by another one
 )
 
 // permit is the truth table of Harmful. It returns what is missing, or "".
 //
-//	declared     entry          guard       tokens     permitted
-//	not harmful  any            any         any        yes
-//	harmful      transaction    any         any        yes: lock and writes commit or vanish together
-//	harmful      lease          none        any        no: no lease excludes effects (a pause outlives every check)
-//	harmful      lease          some        durable    yes: the resource refuses the latecomer
-//	harmful      lease          some        otherwise  no: a repeated token would pass the resource's check
-//	harmful      any            any         any        yes, if the risk is accepted in writing
-func permit(e entry, d DoubleRun, g Guard, f driver.Fencing, acceptRisk string) (missing string) {
+//	declared     entry          guard       tokens     records    permitted
+//	not harmful  any            any         any        any        yes
+//	harmful      transaction    any         any        any        yes: lock and writes commit or vanish together
+//	harmful      hold           any         any        durable    yes: after a lapse an operator decides
+//	harmful      hold           as lease                otherwise  as lease: what was begun can be forgotten, and run again
+//	harmful      lease          none        any        any        no: no lease excludes effects (a pause outlives every check)
+//	harmful      lease          some        durable    any        yes: the resource refuses the latecomer
+//	harmful      lease          some        otherwise  any        no: a repeated token would pass the resource's check
+//	harmful      any            any         any        any        yes, if the risk is accepted in writing
+//
+// Package once with OnLapse: Rerun is a lease.
+func permit(e entry, d DoubleRun, g Guard, f driver.Fencing, k driver.Keeping, acceptRisk string) (missing string) {
 	switch {
-	case d != Harmful, e == entryTransaction, acceptRisk != "":
+	case d != Harmful, e == entryTransaction, acceptRisk != "", e == entryHold && k == driver.SyncedRecords:
 		return ""
+	case g == Unguarded && e == entryHold:
+		return "the records of this store are not durable (" + k.String() + "), and no Guard is declared"
 	case g == Unguarded:
 		return "no Guard is declared"
 	case f != driver.Durable:
@@ -64,7 +71,7 @@ func permit(e entry, d DoubleRun, g Guard, f driver.Fencing, acceptRisk string) 
 
 // permit checks the lock's declarations for one way of using it.
 func (l *Lock) permit(e entry) error {
-	missing := permit(e, l.opts.DoubleRun, l.opts.Guard, l.c.traits.Fencing, l.opts.AcceptRisk)
+	missing := permit(e, l.opts.DoubleRun, l.opts.Guard, l.c.traits.Fencing, l.c.traits.Records, l.opts.AcceptRisk)
 	if missing == "" {
 		return nil
 	}

@@ -24,9 +24,10 @@ type undoer struct {
 type undo struct {
 	lock      *Lock
 	ref       driver.Ref
-	acquire   bool      // what is unclear is its acquire, which may still be on its way
-	keepUntil time.Time // the key stays taken until then (MinHold)
-	until     time.Time // the term has ended by itself by then
+	acquire   bool           // what is unclear is its acquire, which may still be on its way
+	record    *driver.Record // of a run whose end is unclear, or nil
+	keepUntil time.Time      // the key stays taken until then (MinHold)
+	until     time.Time      // the term has ended by itself by then
 }
 
 const (
@@ -46,6 +47,11 @@ func (u *undoer) addAcquire(l *Lock, ref driver.Ref) { u.add(undo{lock: l, ref: 
 // addRelease gives back a term under which the work has ended.
 func (u *undoer) addRelease(l *Lock, ref driver.Ref, keepUntil time.Time) {
 	u.add(undo{lock: l, ref: ref, keepUntil: keepUntil})
+}
+
+// addRecord gives back a term under which a run has ended, and records that.
+func (u *undoer) addRecord(l *Lock, ref driver.Ref, keepUntil time.Time, rec *driver.Record) {
+	u.add(undo{lock: l, ref: ref, keepUntil: keepUntil, record: rec})
 }
 
 func (u *undoer) add(job undo) {
@@ -83,7 +89,7 @@ func (u *undoer) run(done chan struct{}) {
 func (u *undoer) do(job undo) {
 	_, err := call(u.ctx, u.c, u.c.timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, u.c.drv.Release(ctx, &driver.ReleaseRequest{
-			Ref: job.ref, KeepFor: max(0, time.Until(job.keepUntil)), Undo: job.acquire,
+			Ref: job.ref, KeepFor: max(0, time.Until(job.keepUntil)), Undo: job.acquire, Record: job.record,
 		})
 	}, discard)
 	if err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrClosed) {

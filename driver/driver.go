@@ -22,11 +22,13 @@
 //   - R4 Renew, Release and Break act on the term (Key, Nonce) and never on another one. Renew never creates a term.
 //   - R5 Acquire is idempotent per nonce: while the term stands, the same Ref gets the same token again and its full
 //     TTL is re-armed in the same step, because the caller counts its trust from the sending of the last try.
-//   - R8 Nothing is left after a term has ended but token counters, and these no longer than CounterTTL after last use.
+//   - R8 Nothing is left after a term has ended but token counters, and these no longer than CounterTTL after last use, and
+//     the records of jobs (R11), as long as they are to be kept.
 //   - R9 A call returns soon after ctx ends. One that is made with an ended ctx changes nothing and wraps ctx's error.
 //   - R12 A Ledger changes each record in one atomic step.
 //   - R10 "taken", "gone" and "the store failed" are three different answers. A store that cannot answer must never
 //     answer *HeldError.
+//   - R11 The record of a job changes only in the step in which its term starts or ends, or by an operator: journal.go.
 package driver
 
 import (
@@ -84,6 +86,7 @@ type AcquireRequest struct {
 	// BackStop says that the caller has a Watch on the key and asks only because hints can get lost. Then a refusal that the
 	// driver has had for this key during the last two seconds will do as the answer, if the term in it has not run out since.
 	BackStop bool
+	Once     *Claim // nil, or what makes the term a run of a job; only for a driver that is a Journal
 }
 
 // RenewRequest is the input of Driver.Renew.
@@ -104,7 +107,12 @@ type ReleaseRequest struct {
 	// ErrNotApplied, or is a *HeldError if another term stands. Without that the term would last its TTL for nobody. A
 	// store whose calls do not return while their request can still take effect has nothing to refuse, and may grant such
 	// an Acquire like any other. In both an undo concerns its own nonce alone.
+	// What it claimed of a job is as it was before, in the same step, also if the term has run out meanwhile.
 	Undo bool
+
+	// Record is nil, or how the run of the job ended. Without it, and without Undo, a term that has a claim leaves the job
+	// unfinished. Only for a driver that is a Journal.
+	Record *Record
 }
 
 // Grant is the answer to a successful Acquire or Renew.
@@ -115,6 +123,8 @@ type Grant struct {
 	Previous Ending
 	// Prior describes that term if Previous is Lapsed or Broken and the store still knows it; otherwise nil.
 	Prior *Term
+	// Job is the record of the job if the request had Once.
+	Job *Job
 }
 
 // Ending says how a term ended.

@@ -15,6 +15,7 @@ type Traits struct {
 	Fencing Fencing
 	Forgets Forgetting
 	Clock   Clock
+	Records Keeping // what a record of a job survives; NoRecords unless the driver is a Journal
 
 	MinTTL  time.Duration // the shortest TTL accepted; at least 100 ms
 	MaxTTL  time.Duration // the longest TTL accepted; 0 is no limit of its own
@@ -94,4 +95,19 @@ const (
 // String returns the clock in words.
 func (c Clock) String() string {
 	return [...]string{"monotonic", "time since boot, suspend included", "wall clock"}[c]
+}
+
+// Keeping is what the store promises about the records of jobs.
+type Keeping uint8
+
+// The promises, from weak to strong.
+const (
+	NoRecords     Keeping = iota // it keeps none
+	WhileItLasts                 // a crash, restart or failover can lose the last ones, or all
+	SyncedRecords                // on disk before the answer, and on whatever could take over
+)
+
+// String returns the promise in words.
+func (k Keeping) String() string {
+	return [...]string{"none", "while the data survives", "durable"}[k]
 }

@@ -24,7 +24,7 @@ func (d *testDriver) Hook(c testhook.Client) { d.client = c }
 // Traits implements driver.Driver.
 func (d *testDriver) Traits() driver.Traits {
 	t := d.Driver.Traits()
-	t.Fencing = driver.Durable // as far as one test goes
+	t.Fencing, t.Records = driver.Durable, driver.SyncedRecords // as far as one test goes
 	return t
 }
 

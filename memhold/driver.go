@@ -11,7 +11,7 @@ import (
 )
 
 // A Driver is one user's access to a Store, as a connection is to a server. It implements driver.Driver, BatchRenewer,
-// Waiter, Lister and Breaker, and is safe for concurrent use.
+// Waiter, Lister, Breaker and Journal, and is safe for concurrent use.
 type Driver struct {
 	store  *Store
 	closed atomic.Bool
@@ -34,6 +34,7 @@ func (d *Driver) Traits() driver.Traits {
 		Fencing:  driver.WhileDataSurvives,
 		Forgets:  driver.NeverAlone,
 		Clock:    driver.MonotonicClock,
+		Records:  driver.WhileItLasts,
 		MinTTL:   100 * time.Millisecond,
 		Prompt:   true,
 	}

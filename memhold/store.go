@@ -1,6 +1,7 @@
 package memhold
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -29,6 +30,7 @@ type slot struct {
 	free   time.Time     // the key is taken before this moment, and free from it on
 	ending driver.Ending // how the last term ended, or will have ended if nothing happens until free
 	term   *term         // the last term; nil once it is released
+	job    *job          // the record of the job that the key names; nil if there is none; see job.go
 }
 
 // A term is the part that is forgotten on release.
@@ -60,6 +62,11 @@ func (s *Store) acquire(now time.Time, req *driver.AcquireRequest) (driver.Grant
 	if !known {
 		at = &slot{}
 	}
+	if req.Once != nil {
+		if err := at.inTheWay(now, req); err != nil {
+			return driver.Grant{}, err
+		}
+	}
 
 	if at.taken(now) {
 		if !at.belongsTo(req.Ref) || at.ending == driver.Broken {
@@ -67,7 +74,11 @@ func (s *Store) acquire(now time.Time, req *driver.AcquireRequest) (driver.Grant
 		}
 		// Already mine: the first reply was lost. The caller counts from the sending of this try, so its time starts anew.
 		at.keep(until)
-		return driver.Grant{Token: at.token, Previous: at.term.previous, Prior: at.term.prior}, nil
+		grant := driver.Grant{Token: at.token, Previous: at.term.previous, Prior: at.term.prior}
+		if req.Once != nil {
+			grant.Job = at.showJob(key, now)
+		}
+		return grant, nil
 	}
 
 	token, err := driver.TokenAfter(at.token, now, req.Floor)
@@ -81,7 +92,11 @@ func (s *Store) acquire(now time.Time, req *driver.AcquireRequest) (driver.Grant
 	}
 	*at = slot{token: token, free: until, ending: driver.Lapsed, term: &term{
 		nonce: req.Ref.Nonce, holder: req.Holder, acquired: now, previous: grant.Previous, prior: grant.Prior,
-	}}
+	}, job: at.job}
+	if req.Once != nil {
+		at.claim(now, req)
+		grant.Job = at.showJob(key, now)
+	}
 	if !known {
 		s.slots[key] = at
 		s.remember(now, key)
@@ -125,12 +140,25 @@ func (s *Store) renew(now time.Time, req *driver.RenewRequest) (driver.Grant, er
 
 func (s *Store) release(now time.Time, req *driver.ReleaseRequest) error {
 	at, err := s.current(now, req.Ref)
+	if req.Undo {
+		s.slots[req.Ref.Key].withdraw(req.Ref)
+	}
+	if req.Record != nil {
+		err = s.slots[req.Ref.Key].record(now, req, err)
+		if errors.Is(err, errRecorded) {
+			return nil
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("memhold: release %q: %w", req.Ref.Key, err)
 	}
 	// A slot that is taken without a term is cooling.
 	at.term, at.ending, at.free = nil, driver.Released, now.Add(req.KeepFor)
-	s.wake(req.Ref.Key)
+	if req.Record != nil && req.Record.State != driver.JobOpen {
+		s.wakeAll(req.Ref.Key)
+	} else {
+		s.wake(req.Ref.Key)
+	}
 	return nil
 }
 

@@ -38,6 +38,16 @@ func (s *Store) wake(key string) {
 	}
 }
 
+// wakeAll gives a hint to every watcher of the key: its job is done, and each is to be told. Runs under s.mu.
+func (s *Store) wakeAll(key string) {
+	for _, w := range s.watchers[key] {
+		select {
+		case w.hints <- struct{}{}:
+		default: // it has one
+		}
+	}
+}
+
 func (s *Store) unwatch(key string, w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,6 +25,10 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 	}
 	var g driver.Grant
 	err = d.call(ctx, verb, key, func(w *writer) error {
+		if req.Once != nil {
+			g, err = d.claim(w, req, string(holder))
+			return err
+		}
 		for range 3 {
 			g, err = d.tryAcquire(w, req, string(holder))
 			if !errors.Is(err, errJustFreed) {

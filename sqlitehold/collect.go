@@ -15,7 +15,8 @@ import (
 // Rows of keys that have not been used for driver.CounterTTL are collected by the calls that are made anyway, behind a
 // release, where nobody's time is running: two rows are looked at for each key that is new, in steps of some 100 µs. So the
 // garbage stays in proportion to what is in use. A hand goes round the rows in the order in which they were made; where
-// it starts is chosen at random, so that short-lived processes look everywhere in the long run.
+// it starts is chosen at random, so that short-lived processes look everywhere in the long run. Records of jobs that are no
+// longer kept are found by an index, and as many of them go in each step.
 const (
 	newKeysPerStep = 64
 	rowsPerStep    = 2 * newKeysPerStep
@@ -105,7 +106,9 @@ func (d *Driver) collectStep(ctx context.Context) (removed int64, err error) {
 		if c.hand = end; !more {
 			c.hand = 0
 		}
-		return nil
+		jobs, err := w.exec(collectJobsStatement, m.micro(), rowsPerStep)
+		removed += jobs
+		return err
 	})
 	return removed, err
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// A Driver is one process's access to the file. It implements driver.Driver, BatchRenewer, Lister and Breaker, and on
-// Linux Waiter. It is safe for concurrent use.
+// A Driver is one process's access to the file. It implements driver.Driver, BatchRenewer, Lister, Breaker and Journal, and
+// on Linux Waiter. It is safe for concurrent use.
 //
 // Calls that change something run one at a time within the process, and one at a time on the machine.
 type Driver struct {
@@ -23,6 +23,7 @@ type Driver struct {
 	files     atomic.Pointer[map[string]os.FileInfo] // by path: the file, and once we have written, its log and index
 	namespace string
 	durable   bool
+	volatile  bool // the file system is lost on reboot
 
 	gate   *gate
 	writer *writer // used inside gate.do only
@@ -40,6 +41,7 @@ var _ interface {
 	driver.BatchRenewer
 	driver.Lister
 	driver.Breaker
+	driver.Journal
 } = (*Driver)(nil)
 
 // NewDriver opens the file at path, which Open does for users of locks. A file that does not exist, or is empty, is made
@@ -67,6 +69,7 @@ func newDriver(path string, opts *Options, e env) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{env: e, path: path, namespace: opts.Namespace, durable: opts.Durable, gate: newGate(path)}
+	d.volatile = e.isVolatile(path)
 	ctx, cancel := context.WithTimeout(context.Background(), e.openBudget)
 	defer cancel()
 	mode := "rw"
@@ -121,6 +124,7 @@ func (d *Driver) Traits() driver.Traits {
 		Fencing:  driver.WhileDataSurvives,
 		Forgets:  driver.NeverAlone,
 		Clock:    storeClock,
+		Records:  driver.SyncedRecords,
 		MinTTL:   100 * time.Millisecond,
 		Prompt:   true,             // all waiting is done in gate.retry
 		TTLStep:  time.Millisecond, // for the reading of clocks; expiry itself is kept to the nanosecond
@@ -130,6 +134,9 @@ func (d *Driver) Traits() driver.Traits {
 	}
 	if d.durable {
 		t.Fencing = driver.Durable
+	}
+	if d.volatile {
+		t.Records = driver.WhileItLasts
 	}
 	return t
 }

@@ -31,8 +31,9 @@ func called(verb, key string) string {
 // explain words the failure of a call. Answers about the key pass as they are.
 func (g *gate) explain(verb, key string, err error) error {
 	var held *driver.HeldError
+	var job *driver.JobError
 	var about *refusal
-	if err == nil || errors.As(err, &held) || errors.As(err, &about) {
+	if err == nil || errors.As(err, &held) || errors.As(err, &job) || errors.As(err, &about) {
 		return err
 	}
 	advice, untouched := diagnose(err)

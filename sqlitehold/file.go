@@ -72,6 +72,15 @@ func (e *env) checkFileSystem(path string, durable bool) error {
 	return kind.check(path, durable)
 }
 
+// isVolatile says whether a reboot empties the file system of a file.
+func (e *env) isVolatile(path string) bool {
+	if e.fileSystem == nil {
+		return false
+	}
+	kind, err := e.fileSystem(filepath.Dir(path)) // the file itself may not be there yet
+	return err == nil && kind.memory != ""
+}
+
 // createFile makes an empty file of mode 0600, and the directories on the way to it, of mode 0700, if they are missing.
 func createFile(path string, durable bool, e *env) (real string, missing bool, err error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An inbox is the socket by which this process is woken. Each datagram is a key. Anyone on the machine may send one: it
+// An inbox is the socket by which this process is woken. Each datagram is a key, or a key and forAll. Anyone on the machine may send one: it
 // is a hint, and nothing worse comes of a false one than an attempt too many.
 type inbox struct {
 	conn    *net.UnixConn

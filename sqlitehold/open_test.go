@@ -116,11 +116,11 @@ func TestOtherFiles(t *testing.T) {
 			"another application",
 		},
 		"a newer release": {
-			func(t *testing.T, path string) { database(t, path, false, append(ours, "PRAGMA user_version = 2")...) },
+			func(t *testing.T, path string) { database(t, path, false, append(ours, "PRAGMA user_version = 3")...) },
 			"newer release",
 		},
 		"a newer release that is running or was killed": {
-			func(t *testing.T, path string) { database(t, path, true, append(ours, "PRAGMA user_version = 2")...) },
+			func(t *testing.T, path string) { database(t, path, true, append(ours, "PRAGMA user_version = 3")...) },
 			"newer release",
 		},
 		"a layout that never was": {
@@ -405,7 +405,7 @@ func TestCloseKeepsTheLog(t *testing.T) {
 	var first []byte
 	for range 3 {
 		d := open(t, path)
-		ref, _ := mustAcquire(t, d, "job", time.Hour)
+		ref, _ := mustAcquire(t, d, "nightly-report", time.Hour)
 		check(t, d.Release(ctx, release(ref)))
 		check(t, d.Close())
 		content, err := os.ReadFile(path)
@@ -413,7 +413,7 @@ func TestCloseKeepsTheLog(t *testing.T) {
 		if first == nil {
 			first = content
 		}
-		if !bytes.Equal(content, first) || bytes.Contains(content, []byte("job")) {
+		if !bytes.Equal(content, first) || bytes.Contains(content, []byte("nightly-report")) {
 			t.Error("Close copied the log into the file")
 		}
 		if _, err := os.Stat(path + "-wal"); err != nil {

@@ -16,6 +16,11 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 	if req.KeepFor > 0 {
 		state = stateCooling
 	}
+	if req.Record != nil || req.Undo {
+		err := d.endRun(ctx, req, state)
+		d.collect(ctx)
+		return err
+	}
 	err := d.end(ctx, "release", req.Ref, func(w *writer, m moment, first *sql.NullString) (bool, error) {
 		return w.row(releaseStatement, []any{
 			d.namespace, req.Ref.Key, req.Ref.Nonce, d.boot, m.now, state, m.after(req.KeepFor), m.micro(), d.net,

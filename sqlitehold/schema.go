@@ -7,7 +7,7 @@ import "fmt"
 // in the file, where an operator can read them.
 const (
 	applicationID = 0x686f6c64 // "hold", in the header of the file
-	schemaVersion = 1          // user_version in the header
+	schemaVersion = 2          // user_version in the header; 1 had no table job
 
 	createTerm = `CREATE TABLE term (
 	id        INTEGER PRIMARY KEY,
@@ -79,12 +79,12 @@ func (id identity) check(path string) error {
 	switch {
 	case id.application == applicationID && id.version == schemaVersion && id.objects > 0:
 		return nil
-	case id.application == applicationID && id.version == schemaVersion:
+	case id.application == applicationID && 1 <= id.version && id.version <= schemaVersion && id.objects == 0:
 		err = fmt.Errorf("%s is damaged: it has no tables; move it away", path)
 	case id.application == applicationID && id.version > schemaVersion:
 		err = fmt.Errorf("%s was made by a newer release (layout %d, this one knows %d); upgrade this program",
 			path, id.version, schemaVersion)
-	case id.application == applicationID:
+	case id.application == applicationID: // 1 has been brought up to date before
 		err = fmt.Errorf("%s has layout %d, which no release has made; move it away", path, id.version)
 	default:
 		err = fmt.Errorf("%s is the database of another application (application_id %d, %d tables and indexes); "+
@@ -99,6 +99,11 @@ func (w *writer) setUp(path string) error {
 	id, err := w.identify()
 	if err == nil && id == (identity{}) {
 		if err = w.initialise(); err == nil {
+			id, err = w.identify()
+		}
+	}
+	if err == nil && id.application == applicationID && id.version == 1 && id.objects > 0 {
+		if err = w.migrate(); err == nil {
 			id, err = w.identify()
 		}
 	}
@@ -128,9 +133,27 @@ func (w *writer) initialise() error {
 			return err
 		}
 		for _, q := range []string{
-			createTerm, createWaiter, createWaiterKey,
+			createTerm, createWaiter, createWaiterKey, createJob, createJobUndone, createJobExpires,
 			fmt.Sprintf("PRAGMA application_id = %d", applicationID),
 			fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
+		} {
+			if _, err := w.once(q); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// migrate adds what layout 1 had not, unless another process was faster. Programs of the release before that have the file
+// open go on: what they know of is as it was. They refuse to open it from then on.
+func (w *writer) migrate() error {
+	return w.transaction("BEGIN IMMEDIATE", func() error {
+		if id, err := w.identity(); err != nil || id.version != 1 {
+			return err
+		}
+		for _, q := range []string{
+			createJob, createJobUndone, createJobExpires, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
 		} {
 			if _, err := w.once(q); err != nil {
 				return err

@@ -167,22 +167,30 @@ func (d *Driver) closeWatches() {
 	ws.out.close()
 }
 
-// deliver hands a hint to the first watch of the key that has read its last one. It runs on the reader of the inbox.
+// forAll stands behind the key in a datagram that is for every watch of it. No key holds that; a process of a release that
+// does not know it finds no such key, and that is all.
+const forAll = "\x00"
+
+// deliver hands a hint to the first watch of the key that has read its last one, or to all. It runs on the reader of the
+// inbox.
 func (d *Driver) deliver(ctx context.Context, key string) {
+	key, all := strings.CutSuffix(key, forAll)
 	ws := &d.watches
 	ws.mu.Lock()
 	line := ws.line[key]
 	for _, v := range line {
 		select {
 		case v.hints <- struct{}{}:
-			ws.mu.Unlock()
-			return
+			if !all {
+				ws.mu.Unlock()
+				return
+			}
 		default:
 		}
 	}
 	ws.mu.Unlock()
-	if len(line) > 0 {
-		return // they have all been told already
+	if len(line) > 0 || all {
+		return // they have all been told
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopBudget)
 	defer cancel()
@@ -193,6 +201,27 @@ func (d *Driver) deliver(ctx context.Context, key string) {
 func (d *Driver) wake(ctx context.Context, key, first string) {
 	if d.watches.out.send(first, key) != sent {
 		d.passOn(ctx, key)
+	}
+}
+
+// wakeAll tells the first waiters, as many as are read at once, that the job of the key is done. The rest poll.
+func (d *Driver) wakeAll(ctx context.Context, key string) {
+	var line []waiter
+	var v waiter
+	err := d.call(ctx, "wake the waiters of", key, func(w *writer) error {
+		line = line[:0]
+		return w.all(lineStatement, []any{d.namespace, key, d.boot, d.net, lineStep}, []any{&v.seq, &v.address},
+			func() { line = append(line, v) })
+	})
+	if err != nil {
+		return // they poll as well
+	}
+	told := map[string]bool{}
+	for _, v := range line {
+		if !told[v.address] {
+			told[v.address] = true
+			d.watches.out.send(v.address, key+forAll) // who is dead is removed by whoever wakes one
+		}
 	}
 }
 

@@ -11,4 +11,6 @@ func (d *Driver) closeWatches() {}
 
 func (d *Driver) wake(ctx context.Context, key, first string) {}
 
+func (d *Driver) wakeAll(ctx context.Context, key string) {}
+
 func isListening(address string) bool { return true }

@@ -18,6 +18,9 @@ type bent struct {
 	watch     func(context.Context, string) (<-chan struct{}, func(), error)
 	list      func(ctx context.Context, prefix, after string, limit int) ([]driver.Term, error)
 	inspect   func(context.Context, string) (driver.Term, bool, error)
+	settle    func(context.Context, *driver.SettleRequest) error
+	job       func(context.Context, string) (driver.Job, bool, error)
+	jobs      func(context.Context, *driver.JobQuery) ([]driver.Job, error)
 	close     func() error
 
 	updateRecords func(ctx context.Context, day driver.Day, locks []string, merge func(string, []byte) []byte) error
@@ -113,6 +116,27 @@ func (b *bent) ReadRecords(ctx context.Context, first, last driver.Day, f func(d
 	return b.Driver.(driver.Ledger).ReadRecords(ctx, first, last, f)
 }
 
+func (b *bent) Job(ctx context.Context, key string) (driver.Job, bool, error) {
+	if b.job != nil {
+		return b.job(ctx, key)
+	}
+	return b.journal().Job(ctx, key)
+}
+
+func (b *bent) Jobs(ctx context.Context, q *driver.JobQuery) ([]driver.Job, error) {
+	if b.jobs != nil {
+		return b.jobs(ctx, q)
+	}
+	return b.journal().Jobs(ctx, q)
+}
+
+func (b *bent) Settle(ctx context.Context, req *driver.SettleRequest) error {
+	if b.settle != nil {
+		return b.settle(ctx, req)
+	}
+	return b.journal().Settle(ctx, req)
+}
+
 func (b *bent) Close() error {
 	if b.close != nil {
 		return b.close()
@@ -128,7 +152,8 @@ func (b *bent) NotifyLoss(ref driver.Ref, lost func(error)) {
 	b.Driver.(driver.LossNotifier).NotifyLoss(ref, lost)
 }
 
-func (b *bent) lister() driver.Lister { return b.Driver.(driver.Lister) }
+func (b *bent) lister() driver.Lister   { return b.Driver.(driver.Lister) }
+func (b *bent) journal() driver.Journal { return b.Driver.(driver.Journal) }
 
 // The commonest ways to bend a driver.
 

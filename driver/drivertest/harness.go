@@ -54,7 +54,7 @@ func allCases() []testCase {
 	for _, some := range [][]testCase{
 		exclusionCases, lossCases, stayTakenCases, tokenCases, renewCases, releaseCases, breakCases, retryCases, waitCases,
 		residueCases, boundedCases, heldCases, endingCases, listCases, keyCases, historyCases,
-		ledgerCases,
+		claimCases, recordCases, lapseCases, journalCases, ledgerCases,
 	} {
 		all = append(all, some...)
 	}

@@ -106,7 +106,6 @@ func (tr *trial) report(t *testing.T) {
 func Mutants() []Mutant {
 	return slices.Concat(
 		exclusionMutants(), tokenMutants(), matchMutants(), retryMutants(), waitMutants(), boundedMutants(), answerMutants(),
-		listMutants(), lossMutants(),
-		ledgerMutants(),
+		listMutants(), lossMutants(), claimMutants(), recordMutants(), journalMutants(), ledgerMutants(),
 	)
 }

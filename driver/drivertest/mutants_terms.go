@@ -55,7 +55,7 @@ func exclusionMutants() []Mutant {
 		},
 		{
 			Name:  "has one lock for all keys",
-			Cases: []string{"R1/KeysAreIndependent"},
+			Cases: []string{"R1/KeysAreIndependent", "R11/KeysHaveRecordsOfTheirOwn"},
 			Wrap:  naming(func(string) string { return "the lock" }),
 		},
 		{

@@ -106,4 +106,15 @@ func (r *rig) failing(d driver.Driver, ctx context.Context, held term, want erro
 	if op, ok := driver.As[driver.Breaker](d); ok {
 		check("Break", op.Break(ctx, &driver.BreakRequest{Ref: held.ref, By: "ops", Now: true}))
 	}
+	if j, ok := driver.As[driver.Journal](d); ok {
+		claim := r.request("free", r.long)
+		claim.Once = &driver.Claim{Keep: 2 * r.long}
+		_, err := d.Acquire(ctx, claim)
+		check("Acquire with Once", err)
+		_, _, err = j.Job(ctx, "held")
+		check("Job", err)
+		_, err = j.Jobs(ctx, &driver.JobQuery{Limit: 10})
+		check("Jobs", err)
+		check("Settle", j.Settle(ctx, &driver.SettleRequest{Key: "held", By: "ops", Keep: r.long}))
+	}
 }

@@ -73,8 +73,29 @@ func TestASlowStorePasses(t *testing.T) {
 // plain has none of the optional interfaces.
 type plain struct{ driver.Driver }
 
+// Traits implements driver.Driver.
+func (p plain) Traits() driver.Traits {
+	t := p.Driver.Traits()
+	t.Records = driver.NoRecords
+	return t
+}
+
 func TestAStoreWithoutOptionsPasses(t *testing.T) {
 	Run(t, memory(func(d driver.Driver) driver.Driver { return plain{d} }))
+}
+
+// recordless has all optional interfaces but Journal.
+type recordless struct {
+	plain
+	driver.BatchRenewer
+	driver.Waiter
+	driver.Lister
+	driver.Breaker
+}
+
+func withoutRecords(d driver.Driver) driver.Driver {
+	b := d.(*changed)
+	return recordless{plain{d}, b, b, b, b}
 }
 
 // changed is a driver with other traits.
@@ -134,7 +155,9 @@ func tokenless(d driver.Driver) driver.Driver {
 	})(d))
 }
 
-func TestAStoreWithoutTokensPasses(t *testing.T) { Run(t, memory(tokenless)) }
+func TestAStoreWithoutTokensPasses(t *testing.T) {
+	Run(t, memory(func(d driver.Driver) driver.Driver { return withoutRecords(tokenless(d)) }))
+}
 
 // A store that counts in whole seconds is right if it says so.
 func TestACoarseStorePasses(t *testing.T) {
@@ -196,6 +219,18 @@ func TestFalseTraitsAreNoticed(t *testing.T) {
 			withTraits(func(t *driver.Traits) { t.FIFO = true })(plain{}).(*changed).over,
 		},
 		{"breaks what nobody can see", []string{"R4/BreakNowFreesAtOnce", "R4/BreakMatchesTheNonce"}, lacksLister},
+		{
+			"keeps records and does not say so",
+			[]string{"R11/ADoneJobIsNotRunAgain"},
+			withTraits(func(t *driver.Traits) { t.Records = driver.NoRecords }),
+		},
+		{
+			"keeps no records and says it does",
+			[]string{"R11/ADoneJobIsNotRunAgain"},
+			func(d driver.Driver) driver.Driver {
+				return withTraits(func(t *driver.Traits) { t.Records = driver.WhileItLasts })(plain{d})
+			},
+		},
 		{"no name", []string{"R10/TraitsAreFacts"}, withTraits(func(t *driver.Traits) { t.Name = "" })},
 		{"no location", []string{"R10/TraitsAreFacts"}, withTraits(func(t *driver.Traits) { t.Location = "" })},
 		{

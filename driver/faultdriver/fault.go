@@ -23,6 +23,9 @@ const (
 	List       Op = "list"
 	Inspect    Op = "inspect"
 	Watch      Op = "watch"
+	Job        Op = "job"
+	Jobs       Op = "jobs"
+	Settle     Op = "settle"
 )
 
 // A Call is a call about to be made.

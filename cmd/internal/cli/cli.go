@@ -29,9 +29,11 @@ const (
 	exitFindings    = 1  // review, doctor, audit: there is something that --fail-on asks to fail for
 	exitUsage       = 64 // EX_USAGE: bad flag, name or URL; nothing was done
 	exitIncomplete  = 65 // EX_DATAERR: audit: some code could not be read
+	exitOtherInput  = 65 // EX_DATAERR: the job was begun with another input; nothing was run
 	exitUnavailable = 69 // EX_UNAVAILABLE: the store cannot be reached, read or trusted; nothing was run
 	exitLost        = 70 // EX_SOFTWARE: the lock was lost; the command was stopped before it could pass on
 	exitHeld        = 75 // EX_TEMPFAIL: someone else holds the lock; nothing was run
+	exitSuspended   = 77 // EX_NOPERM: the job waits for an operator; nothing was run
 )
 
 // command is the grammar.
@@ -46,6 +48,7 @@ type command struct {
 	Doctor  doctorCmd  `cmd:"" help:"Is the store set up so that it keeps locks?"`
 	Audit   auditCmd   `cmd:"" help:"List the locks in Go code, and their faults."`
 	Migrate migrateCmd `cmd:"" help:"Make or update the tables of a PostgreSQL store."`
+	Jobs    jobsCmd    `cmd:"" help:"Show and settle the jobs that run --once keeps records of."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
@@ -164,8 +167,12 @@ func classify(err error) (code int, kind string) {
 		return exitUsage, "usage"
 	case errors.Is(err, holdlock.ErrHeld):
 		return exitHeld, "held"
-	case errors.Is(err, holdlock.ErrStaleToken):
+	case errors.Is(err, holdlock.ErrStaleToken), errors.Is(err, holdlock.ErrJobChanged):
 		return exitHeld, "stale"
+	case errors.Is(err, driver.ErrSuspended):
+		return exitSuspended, "suspended"
+	case errors.Is(err, driver.ErrOtherInput):
+		return exitOtherInput, "input"
 	case errors.Is(err, holdlock.ErrLost), errors.Is(err, holdlock.ErrShort):
 		return exitLost, "lost"
 	default: // the store
@@ -180,7 +187,11 @@ func (g *globals) fail(err error) int {
 	if errors.As(err, &e) && e.silent {
 		return code
 	}
-	g.say(kind, err.Error(), heldFields(err))
+	fields := heldFields(err)
+	if fields == nil {
+		fields = jobFieldsOf(err)
+	}
+	g.say(kind, err.Error(), fields)
 	if code == exitUsage && !g.JSON {
 		fmt.Fprintln(g.stderr, "holdlock: see holdlock --help")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/internal/bootclock"
 	"github.com/holdlock/holdlock/memhold"
+	"github.com/holdlock/holdlock/once"
 )
 
 type runCmd struct {
@@ -34,6 +35,8 @@ type runCmd struct {
 	Quiet           bool           `short:"q" help:"Say nothing when someone else holds the lock."`
 	LeaveBackground bool           `help:"Leave alone what the command has started and left running."`
 	Restart         bool           `help:"After a loss, wait for the lock and start the command again."`
+
+	onceFlags `embed:""`
 }
 
 // check refuses what cannot work before anything is touched.
@@ -98,7 +101,11 @@ func (r *runCmd) Run(g *globals) error {
 	if err := r.check(g); err != nil {
 		return err
 	}
-	s := &session{g: g, r: r, renewed: make(chan struct{}, 1), signals: make(chan os.Signal, 16)}
+	job, err := r.options()
+	if err != nil {
+		return err
+	}
+	s := &session{g: g, job: job, r: r, renewed: make(chan struct{}, 1), signals: make(chan os.Signal, 16)}
 	signal.Notify(s.signals, guard.Signals()...)
 	defer signal.Stop(s.signals)
 	client, err := g.open(baseName(g.argv), s)
@@ -131,6 +138,7 @@ type session struct {
 	r       *runCmd
 	client  *holdlock.Client
 	lock    *holdlock.Lock
+	job     *once.Options // of the job that is to run once, or nil
 	renewed chan struct{} // the lease has a new deadline
 	signals chan os.Signal
 	failing bool // renewals fail, and this was told
@@ -138,6 +146,7 @@ type session struct {
 
 // Observe implements holdlock.Observer.
 func (s *session) Observe(e holdlock.Event) {
+	s.observeJob(e)
 	switch e.Kind {
 	case holdlock.Renewed:
 		s.failing = false
@@ -172,11 +181,11 @@ func (s *session) once(wait time.Duration) error {
 			s.told(err)
 			return &exitError{code: s.r.HeldExitCode, kind: "held", silent: true, err: err}
 		}
-		return err
+		return s.answered(err)
 	}
 	res, err := s.work(lease)
 	if err != nil {
-		_ = lease.Release(context.Background())
+		_ = s.finish(lease, guard.Result{Err: &guard.StartError{Err: err}})
 		return err
 	}
 	if len(res.Unkillable) > 0 {
@@ -185,7 +194,7 @@ func (s *session) once(wait time.Duration) error {
 			lockName(s.lock.Name(), s.lock.Key()), res.Unkillable), nil)
 		return s.ended(res, lease.Err())
 	}
-	switch err := lease.Release(context.Background()); {
+	switch err := s.finish(lease, res); {
 	case errors.Is(err, holdlock.ErrLost):
 		return s.ended(res, err)
 	case err != nil:
@@ -214,17 +223,17 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 	got := make(chan answer, 1)
 	go func() {
 		var a answer
-		a.lease, a.err = s.lock.TryAcquire(ctx)
+		a.lease, a.err = s.get(ctx, 0)
 		switch {
 		case wait == 0 || !errors.Is(a.err, holdlock.ErrHeld):
 		case s.heldAroundUs(a.err): // waiting would be for ever
 			a.err = fmt.Errorf("%w; that is the holdlock around this one: a lock is not re-entrant", a.err)
 		case wait == holdlock.Forever:
-			a.lease, a.err = s.lock.Acquire(ctx)
+			a.lease, a.err = s.get(ctx, wait)
 		default:
 			ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("--wait %s is over", wait))
 			defer cancel()
-			a.lease, a.err = s.lock.Acquire(ctx)
+			a.lease, a.err = s.get(ctx, holdlock.Forever)
 		}
 		got <- a
 	}()
@@ -263,7 +272,7 @@ func (s *session) work(lease *holdlock.Lease) (guard.Result, error) {
 		return guard.Result{}, err
 	}
 	g, err := guard.Start(guard.Config{
-		Argv: s.g.argv, Env: environ(lease), Deadline: deadline(lease), Grace: s.r.grace(),
+		Argv: s.g.argv, Env: environ(s.lock, lease), Deadline: deadline(lease), Grace: s.r.grace(),
 		LeaveBackground: s.r.LeaveBackground, Payload: payload, ReapOrphans: true,
 		OnStuck: func(u []guard.Unkillable) {
 			s.g.say("stuck", fmt.Sprintf("still trying to end %v; the lock is kept meanwhile", u), nil)
@@ -374,14 +383,18 @@ func deadline(lease *holdlock.Lease) time.Duration {
 }
 
 // environ is the command's environment: ours, and what it is to know of the lock.
-func environ(lease *holdlock.Lease) []string {
+func environ(lock *holdlock.Lock, lease *holdlock.Lease) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { // of a holdlock around us
 		return strings.HasPrefix(v, "HOLDLOCK_LOCK=") || strings.HasPrefix(v, "HOLDLOCK_KEY=") ||
-			strings.HasPrefix(v, "HOLDLOCK_TOKEN=") || strings.HasPrefix(v, guard.LeaseEnv+"=")
+			strings.HasPrefix(v, "HOLDLOCK_TOKEN=") || strings.HasPrefix(v, "HOLDLOCK_RUN=") ||
+			strings.HasPrefix(v, "HOLDLOCK_IDEMPOTENCY_KEY=") || strings.HasPrefix(v, guard.LeaseEnv+"=")
 	})
 	env = append(env, "HOLDLOCK_LOCK="+lease.Name(), "HOLDLOCK_TOKEN="+strconv.FormatUint(uint64(lease.Token()), 10))
 	if lease.Key() != "" {
 		env = append(env, "HOLDLOCK_KEY="+lease.Key())
+	}
+	if job := lease.Job(); job != nil {
+		env = append(env, "HOLDLOCK_RUN="+strconv.Itoa(job.Runs), "HOLDLOCK_IDEMPOTENCY_KEY="+once.Key(lock))
 	}
 	return env
 }

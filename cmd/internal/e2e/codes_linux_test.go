@@ -64,6 +64,12 @@ func codeCases() map[string][]codeCase {
 			plain("help", 0, "--help"), plain("help of a command", 0, "run", "--help"), plain("no argument", 0),
 			plain("dry run of break", 0, "break", "job"),
 			inside("check", 0, "", "--need 1ms"),
+			running("the first run of a job", 0, "yes", []string{"job", "--once"}, work("")...),
+			{"a job that is done", 0, "no", func(b *box) result {
+				b.run("run", "job", "--once", "--", "true")
+				return b.run(append([]string{"run", "job", "--once", "--"}, work("")...)...)
+			}},
+			plain("jobs ls", 0, "jobs", "ls"), plain("jobs inspect", 0, "jobs", "inspect", "job"), plain("dry run of settle", 0, "jobs", "settle", "job"),
 			running("skip with --held-exit-code 0", 0, "no", []string{"job", "--held-exit-code", "0"}, work("")...).held(),
 		},
 		"64": {
@@ -89,7 +95,34 @@ func codeCases() map[string][]codeCase {
 			plain("inspect without a name", 64, "inspect"), plain("inspect of an empty name", 64, "inspect", ""),
 			plain("break without a reason", 64, "break", "job", "--token", "5"),
 			plain("break with a token that is none", 64, "break", "job", "--token", "x", "--reason", "y"),
+			bad("keep without once", "--keep", "1h"), bad("on-lapse without once", "--on-lapse", "hold"),
+			bad("on-error without once", "--on-error", "hold"), bad("max-runs without once", "--max-runs", "2"),
+			bad("input without once", "--input", "x"), bad("keep 0", "--once", "--keep", "0s"),
+			bad("unknown policy", "--once", "--on-lapse", "pray"), bad("unknown policy after an error", "--once", "--on-error", ""),
+			bad("max-runs 0", "--once", "--max-runs", "0"),
+			plain("settle without a decision", 64, "jobs", "settle", "job", "--token", "5", "--reason", "x"),
+			plain("settle with two decisions", 64, "jobs", "settle", "job", "--token", "5", "--reason", "x", "--done", "--run-again"),
+			plain("settle without a reason", 64, "jobs", "settle", "job", "--token", "5", "--done"),
+			plain("settle without a token", 64, "jobs", "settle", "job", "--done"), plain("jobs without a verb", 64, "jobs"),
 			plain("check outside", 64, "check"), inside("check of less than 0", 64, "", "--need=-1s"),
+		},
+		"65": {{"another input", 65, "no", func(b *box) result {
+			b.run("run", "job", "--once", "--input", "10 EUR", "--", "true")
+			return b.run(append([]string{"run", "job", "--once", "--input", "11 EUR", "--"}, work("")...)...)
+		}}},
+		"77": {
+			{"suspended after a lapse", 77, "no", func(b *box) result {
+				b.run("run", "job", "--once", "--on-lapse", "hold", "--", "sh", "-c", "kill -KILL $$")
+				return b.run(append([]string{"run", "job", "--once", "--"}, work("")...)...)
+			}},
+			{"suspended after an error", 77, "no", func(b *box) result {
+				b.run("run", "job", "--once", "--on-error", "hold", "--", "false")
+				return b.run(append([]string{"run", "job", "--once", "--"}, work("")...)...)
+			}},
+			{"suspended after so many runs", 77, "no", func(b *box) result {
+				b.run("run", "job", "--once", "--max-runs", "1", "--", "false")
+				return b.run(append([]string{"run", "job", "--once", "--"}, work("")...)...)
+			}},
 		},
 		"69": {
 			store("corrupt", func(b *box) { write(b.t, b.db, strings.Repeat("no database ", 1000)) }),
@@ -101,6 +134,7 @@ func codeCases() map[string][]codeCase {
 				b.env = append(b.env, "HOLDLOCK_STORE=sqlite:"+b.path("f/locks.db"))
 			}),
 			store("locked by a process that does not go on", func(b *box) { b.lockFile() }),
+			running("no server, for a job", 69, "no", []string{"job", "--once", "--store", "redis://127.0.0.1:1", "--timeout", "300ms"}, work("")...),
 			{"unreadable", 69, "no", func(b *box) result {
 				b.run("ls")
 				if err := os.Chmod(b.db, 0); err != nil {
@@ -128,6 +162,15 @@ func codeCases() map[string][]codeCase {
 			running("held", 75, "no", job, work("")...).held(),
 			running("held until the wait was over", 75, "no", []string{"job", "--wait", "50ms"}, work("")...).held(),
 			plain("break of another term", 75, "break", "job", "--token", "5", "--reason", "test").held(),
+			running("a job that runs", 75, "no", []string{"job", "--once"}, work("")...).held(),
+			plain("settle of nothing", 75, "jobs", "settle", "job", "--token", "5", "--reason", "test", "--done"),
+			{"settle of a job that runs", 75, "-", func(b *box) result {
+				p, let := b.holder("job", "--once")
+				r := b.run("jobs", "settle", "job", "--token", b.jobToken("job"), "--reason", "test", "--done")
+				let()
+				p.wait()
+				return r
+			}},
 			plain("break of nothing", 75, "break", "job", "--token", "5", "--reason", "test"),
 		},
 		"126": {

@@ -30,6 +30,11 @@ var columns = []struct {
 		func(t *driver.Traits) string { return t.Fencing.String() },
 	},
 	{
+		"records", "what the records of jobs that are to run once survive (package `once`). A lock that is declared `Harmful` " +
+			"runs under `OnLapse: Hold` on durable ones.",
+		func(t *driver.Traits) string { return t.Records.String() },
+	},
+	{
 		"in order", "whether those who wait are served in the order in which they came.",
 		func(t *driver.Traits) string { return yes(t.FIFO) },
 	},

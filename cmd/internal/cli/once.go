@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/cmd/internal/guard"
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/once"
+)
+
+// onceFlags are the flags of run that make it the run of a job which is to be done once.
+type onceFlags struct {
+	Once    bool           `help:"Run a job once: skip it with 0 if it is done, however long ago."`
+	Keep    *time.Duration `help:"With --once: how long it is remembered that the job is done. Default: 168h." placeholder:"DURATION"`
+	OnLapse *string        `help:"With --once: what follows a run that never said how it ended: rerun, or hold for an operator. Default: rerun." placeholder:"POLICY"`
+	OnError *string        `help:"With --once: what follows an exit code other than 0: rerun or hold. Default: rerun." placeholder:"POLICY"`
+	MaxRuns *int           `help:"With --once: hold the job when so many runs were begun." placeholder:"N"`
+	Input   *string        `help:"With --once: what the job works on; another input under the same key is an error." placeholder:"TEXT"`
+}
+
+const defaultKeep = 168 * time.Hour
+
+// options reads the flags; nil means that --once is not given.
+func (o *onceFlags) options() (*once.Options, error) {
+	if !o.Once {
+		for name, given := range map[string]bool{
+			"--keep": o.Keep != nil, "--on-lapse": o.OnLapse != nil, "--on-error": o.OnError != nil, "--max-runs": o.MaxRuns != nil,
+			"--input": o.Input != nil,
+		} {
+			if given {
+				return nil, usage(name + " needs --once")
+			}
+		}
+		return nil, nil
+	}
+	opts := &once.Options{Keep: defaultKeep}
+	if o.Keep != nil {
+		if *o.Keep <= 0 {
+			return nil, usage(fmt.Sprintf("--keep %s is not allowed: it must be positive", *o.Keep))
+		}
+		opts.Keep = *o.Keep
+	}
+	for name, flag := range map[string]struct {
+		given *string
+		to    *once.Policy
+	}{"--on-lapse": {o.OnLapse, &opts.OnLapse}, "--on-error": {o.OnError, &opts.OnError}} {
+		switch {
+		case flag.given == nil || *flag.given == "rerun":
+		case *flag.given == "hold":
+			*flag.to = once.Hold
+		default:
+			return nil, usage(fmt.Sprintf("%s %.60q is not allowed: rerun or hold", name, *flag.given))
+		}
+	}
+	if o.MaxRuns != nil {
+		if *o.MaxRuns < 1 {
+			return nil, usage(fmt.Sprintf("--max-runs %d is not allowed: at least 1", *o.MaxRuns))
+		}
+		opts.MaxRuns = *o.MaxRuns
+	}
+	if o.Input != nil {
+		opts.Input = []byte(*o.Input)
+	}
+	return opts, nil
+}
+
+// get asks for the lock, or for a run of the job.
+func (s *session) get(ctx context.Context, wait time.Duration) (*holdlock.Lease, error) {
+	switch {
+	case s.job != nil:
+		return s.lock.Claim(ctx, s.job.Claim(), wait)
+	case wait == 0:
+		return s.lock.TryAcquire(ctx)
+	default:
+		return s.lock.Acquire(ctx)
+	}
+}
+
+// finish gives the lease back, and if it is a run of a job, records how that ended as far as the command has said so: by an
+// exit code of its own. A command that was ended by a signal, by us or by others, has not: it may have done its work or not.
+func (s *session) finish(lease *holdlock.Lease, res guard.Result) error {
+	ctx := context.Background()
+	if s.job == nil {
+		return lease.Release(ctx)
+	}
+	var notStarted *guard.StartError
+	switch status := res.Status; {
+	case errors.As(res.Err, &notStarted):
+		return s.record(lease, driver.Record{State: driver.JobOpen, Error: "the command could not be started", Keep: s.job.Keep})
+	case res.Err != nil, res.Ended != "" && res.Ended != guard.Leftovers, !status.Known, status.Signal != 0:
+		s.g.say("unfinished", fmt.Sprintf("job %s is left unfinished: its command was ended before it could say how far it had come; %s",
+			s.name(), after(s.job.OnLapse)), nil)
+		return lease.Release(ctx)
+	case status.Code != 0:
+		return s.record(lease, s.job.Failed(lease.Job().Runs, fmt.Sprintf("exit code %d", status.Code)))
+	default:
+		return s.record(lease, driver.Record{State: driver.JobDone, Keep: s.job.Keep})
+	}
+}
+
+// record ends a run. What the store does not confirm is told here; what it refuses is the caller's to tell.
+func (s *session) record(lease *holdlock.Lease, rec driver.Record) error {
+	err := lease.Finish(context.Background(), rec)
+	switch {
+	case errors.Is(err, holdlock.ErrLost):
+		s.g.say("unrecorded", fmt.Sprintf("how job %s has ended was not recorded, because its lock was lost; %s", s.name(), after(s.job.OnLapse)), nil)
+	case err != nil:
+		s.g.say("unrecorded", fmt.Sprintf("the store has not confirmed how job %s has ended: %v; if it has not recorded it, %s",
+			s.name(), err, after(s.job.OnLapse)), nil)
+		return nil
+	}
+	return err
+}
+
+// after says what follows a run that did not say how it ended.
+func after(p once.Policy) string {
+	if p == once.Hold {
+		return "it will not run again until it is settled: holdlock jobs settle"
+	}
+	return "the next delivery runs it again"
+}
+
+func (s *session) name() string { return lockName(s.lock.Name(), s.lock.Key()) }
+
+// answered turns an answer about a job into the end of holdlock. Other errors pass.
+func (s *session) answered(err error) error {
+	if !errors.Is(err, driver.ErrDone) {
+		return err
+	}
+	if !s.r.Quiet {
+		s.g.say("done", "skipped: "+err.Error(), jobFieldsOf(err))
+	}
+	return nil
+}
+
+// observeJob tells what happens to jobs.
+func (s *session) observeJob(e holdlock.Event) {
+	name := lockName(e.Name, e.Key)
+	switch {
+	case e.Kind == holdlock.Rerun:
+		s.g.say("rerun", fmt.Sprintf("job %s runs again, for the %s time: the run before never said whether it had finished, so its work "+
+			"may be done twice", name, ordinal(e.Job.Runs)), nil)
+	case e.Kind == holdlock.Suspended && e.Err == nil: // by this run; else it is the answer that ends this command
+		s.g.say("suspended", fmt.Sprintf("job %s is suspended, because %s; it will not run again until it is settled: holdlock jobs settle",
+			name, e.Job.Why), nil)
+	}
+}
+
+func ordinal(n int) string {
+	suffix := "th"
+	if n%100 < 11 || n%100 > 13 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return fmt.Sprintf("%d%s", n, suffix)
+}

@@ -1,0 +1,248 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// A jobView is what jobs inspect and jobs ls print with --json.
+type jobView struct {
+	Lock, Key, State, Token, Why, Error string
+	Runs, Lapses                        int
+	SettledBy                           string `json:"settled_by"`
+}
+
+// job asks for a job.
+func (b *box) job(name string) (v jobView) {
+	b.t.Helper()
+	r := b.run("jobs", "inspect", name, "--json")
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil || r.code != 0 {
+		b.t.Fatalf("jobs inspect: %+v (%v)", r, err)
+	}
+	return v
+}
+
+func (b *box) jobToken(name string) string {
+	b.t.Helper()
+	v := b.job(name)
+	if v.Token == "" {
+		b.t.Fatalf("there is no job %s", name)
+	}
+	return v.Token
+}
+
+// listed returns what jobs ls lists.
+func (b *box) listed(flags ...string) (jobs []jobView) {
+	b.t.Helper()
+	r := b.run(append([]string{"jobs", "ls", "--json"}, flags...)...)
+	for line := range strings.Lines(r.out) {
+		var v jobView
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			b.t.Fatalf("jobs ls: %+v (%v)", r, err)
+		}
+		jobs = append(jobs, v)
+	}
+	return jobs
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// once runs a job whose command has its effect at once.
+func (b *box) once(flags ...string) result {
+	b.t.Helper()
+	return b.run(append(append([]string{"run", "mail/17", "--once"}, flags...), "--", "sh", "-c", "echo sent >>effect")...)
+}
+
+func (b *box) effects() int { return strings.Count(read(b.path("effect")), "sent") }
+
+// A job that is delivered again is skipped with 0, and says why; the first run has an idempotency key that stays the same.
+func TestRunOnce(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	show := []string{"run", "mail/17", "--once", "--", "sh", "-c", "echo $HOLDLOCK_IDEMPOTENCY_KEY $HOLDLOCK_RUN; exit $CODE"}
+	for i, code := range []string{"3", "0", "0"} {
+		cmd := b.command(show...)
+		setenv(cmd, "CODE="+code)
+		r := b.launch(cmd).wait()
+		want := result{3, fmt.Sprintf("ddae3870ef35c55f4d41ceda0f99aa98 %d\n", i+1), ""}
+		switch i {
+		case 1:
+			want.code = 0
+		case 2:
+			want = result{0, "", r.err}
+			contains(t, "the skip", r.err, "skipped", "mail", "17", "done at", "sqlite:"+b.db)
+			if strings.Count(r.err, "\n") != 1 {
+				t.Errorf("not one line: %q", r.err)
+			}
+		}
+		if r != want {
+			t.Errorf("delivery %d: %+v, want %+v", i+1, r, want)
+		}
+	}
+	if r := b.run("run", "mail/17", "--once", "--quiet", "--", "false"); r != (result{}) {
+		t.Errorf("--quiet: %+v", r)
+	}
+	if v := b.job("mail/17"); v.State != "done" || v.Runs != 2 || v.Lapses != 0 {
+		t.Errorf("the job: %+v", v)
+	}
+	if got := b.listed(); len(got) != 0 {
+		t.Errorf("jobs ls lists what needs nobody: %+v", got)
+	}
+	if got := b.listed("--all"); len(got) != 1 {
+		t.Errorf("jobs ls --all: %+v", got)
+	}
+	if r := b.run("run", "mail/17", "--", "echo", "locks are another matter"); r.code != 0 || r.out == "" {
+		t.Errorf("without --once: %+v", r)
+	}
+}
+
+// Many deliveries at once: one runs, and all others are told that it runs, or is done.
+func TestOnceTogether(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	codes := make([]int, 8)
+	var all sync.WaitGroup
+	for i := range codes {
+		all.Go(func() { codes[i] = b.once("--wait", "forever").code })
+	}
+	all.Wait()
+	for _, code := range codes {
+		if code != 0 {
+			t.Errorf("the codes are %v, want only 0", codes)
+			break
+		}
+	}
+	if n := b.effects(); n != 1 {
+		t.Errorf("the effect is there %d times", n)
+	}
+	// The control: a lock alone lets each of them run, one after the other.
+	for range 2 {
+		b.run("run", "mail/17", "--wait", "forever", "--", "sh", "-c", "echo sent >>effect")
+	}
+	if n := b.effects(); n != 3 {
+		t.Errorf("without --once the effect is there %d times, want 3", n)
+	}
+}
+
+// The worker is killed at each step. What is then known, and what the next delivery does, is said by the policy.
+func TestOnceKilled(t *testing.T) {
+	t.Parallel()
+	steps := map[string]struct {
+		script string
+		before int // effects when it is killed
+	}{
+		"before the effect":                {": >here; while ! [ -e go ]; do sleep 0.02; done; echo sent >>effect", 0},
+		"after the effect, not yet at end": {"echo sent >>effect; : >here; while ! [ -e go ]; do sleep 0.02; done", 1},
+	}
+	for step, at := range steps {
+		for _, both := range []bool{false, true} {
+			for _, policy := range []string{"rerun", "hold"} {
+				t.Run(fmt.Sprintf("%s/guard too %v/%s", step, both, policy), func(t *testing.T) {
+					t.Parallel()
+					b := newBox(t)
+					p := b.start("run", "mail/17", "--once", "--on-lapse", policy, "--ttl", "2s", "--", "sh", "-c", at.script)
+					eventually(t, "the command is at that step", func() bool { return exists(b.path("here")) })
+					if r := b.once(); r.code != 75 {
+						t.Errorf("a duplicate while it runs: %+v, want 75", r)
+					}
+					if both {
+						p.signal(syscall.SIGSTOP) // so that it cannot do the guard's work
+						_ = syscall.Kill(guardOf(t, p.pid()), syscall.SIGKILL)
+					}
+					_ = p.cmd.Process.Kill()
+					eventually(t, "the run has lapsed", func() bool { return b.job("mail/17").State == "lapsed" })
+					if n := b.effects(); n != at.before {
+						t.Fatalf("the effect is there %d times, want %d", n, at.before)
+					}
+					if got := b.listed(); len(got) != 1 || got[0].State != "lapsed" {
+						t.Errorf("jobs ls: %+v", got)
+					}
+					r := b.once("--on-lapse", policy)
+					if policy == "rerun" {
+						contains(t, "the next delivery", r.err, "mail/17 runs again", "2nd time", "may be done twice")
+						if r.code != 0 || b.effects() != at.before+1 {
+							t.Errorf("the next delivery: %+v, effects %d", r, b.effects())
+						}
+						return
+					}
+					contains(t, "the next delivery", r.err, "mail", "17", "suspended", "settle")
+					if r.code != 77 || b.effects() != at.before {
+						t.Errorf("the next delivery: %+v, effects %d", r, b.effects())
+					}
+					b.settles(at.before == 1)
+				})
+			}
+		}
+	}
+	t.Run("after the record", func(t *testing.T) {
+		t.Parallel()
+		b := newBox(t)
+		// Whoever started it never hears of its end, and delivers again.
+		p := b.start("run", "mail/17", "--once", "--on-lapse", "hold", "--", "sh", "-c", "echo sent >>effect")
+		eventually(t, "the job is done", func() bool { return b.job("mail/17").State == "done" })
+		_ = p.cmd.Process.Kill()
+		if r := b.once(); r.code != 0 || b.effects() != 1 {
+			t.Errorf("the next delivery: %+v, effects %d", r, b.effects())
+		}
+	})
+}
+
+// settles looks at a suspended job as an operator does, and decides: it was done, or it is to run again.
+func (b *box) settles(done bool) {
+	t := b.t
+	t.Helper()
+	if got := b.listed(); len(got) != 1 || got[0].State != "suspended" || got[0].Key != "17" || got[0].Why == "" {
+		t.Errorf("jobs ls: %+v", got)
+	}
+	dry := b.run("jobs", "settle", "mail/17")
+	token := b.jobToken("mail/17")
+	contains(t, "the dry run", dry.out, "suspended", token)
+	contains(t, "the dry run", dry.err, "nothing was changed", "--token "+token)
+	if r := b.run("jobs", "settle", "mail/17", "--token", token+"0", "--reason", "x", "--done"); r.code != 75 {
+		t.Errorf("settle by another token: %+v", r)
+	}
+	decision, effects := "--run-again", b.effects()+1
+	if done {
+		decision, effects = "--done", b.effects()
+	}
+	if r := b.run("jobs", "settle", "mail/17", "--token", token, "--reason", "looked at the mail server", decision); r.code != 0 {
+		t.Fatalf("settle: %+v", r)
+	}
+	if v := b.job("mail/17"); !strings.Contains(v.SettledBy, "tester@") || !strings.Contains(v.SettledBy, "looked at the mail server") {
+		t.Errorf("who settled it, and why: %+v", v)
+	}
+	if r := b.once("--on-lapse", "hold"); r.code != 0 || b.effects() != effects {
+		t.Errorf("after %s: %+v, effects %d, want %d", decision, r, b.effects(), effects)
+	}
+	if got := b.listed(); len(got) != 0 {
+		t.Errorf("jobs ls afterwards: %+v", got)
+	}
+}
+
+// A lock that is lost leaves the job unfinished, whatever the command says when it is ended.
+func TestOnceLost(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	p := b.start("run", "mail/17", "--once", "--on-lapse", "hold", "--ttl", "3s", "--", "sh", "-c",
+		"trap 'exit 0' TERM; : >here; while :; do sleep 0.02; done")
+	eventually(t, "the command runs", func() bool { return exists(b.path("here")) })
+	if r := b.run("break", "mail/17", "--token", b.token("mail/17"), "--reason", "test"); r.code != 0 {
+		t.Fatalf("break: %+v", r)
+	}
+	r := p.wait()
+	if r.code != 70 {
+		t.Errorf("%+v, want 70", r)
+	}
+	contains(t, "the message", r.err, "mail/17", "unfinished", "broke it")
+	if r := b.once(); r.code != 77 {
+		t.Errorf("the next delivery: %+v, want 77", r)
+	}
+}

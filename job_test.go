@@ -1,0 +1,157 @@
+package holdlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+)
+
+var (
+	aClaim  = driver.Claim{Keep: time.Hour}
+	aRecord = driver.Record{State: driver.JobDone, Keep: time.Hour}
+)
+
+func (r *rig) claim(c *holdlock.Client, claim driver.Claim) *holdlock.Lease {
+	r.t.Helper()
+	lease, err := r.lock(c, holdlock.LockOptions{}).Claim(r.t.Context(), claim, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return lease
+}
+
+// R11: a run ends once, with Finish; what is not allowed is refused before the store is asked.
+func TestFinish(t *testing.T) {
+	virtual(t, func(t *testing.T, r *rig) {
+		plain := r.claim(r.client, aClaim)
+		if err := plain.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantIs(t, "Finish after Release", plain.Finish(t.Context(), aRecord), holdlock.ErrReleased)
+
+		lease, err := r.lock(r.client, holdlock.LockOptions{}).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Finish(t.Context(), aRecord); !errors.Is(err, driver.ErrUnclaimed) || lease.Err() != nil {
+			t.Errorf("Finish of a lease that is no run: %v; the lease has ended: %v", err, lease.Err())
+		}
+		_ = lease.Release(t.Context())
+
+		run := r.claim(r.client, aClaim)
+		if j := run.Job(); j == nil || j.Before != driver.JobLapsed || j.Runs != 2 {
+			t.Errorf("after a run that was given back without a record the job is %+v", run.Job())
+		}
+		calls := r.drv.calls.Load()
+		for what, rec := range map[string]driver.Record{
+			"State":  {Keep: 1},
+			"Keep":   {State: driver.JobDone},
+			"Result": {State: driver.JobDone, Keep: 1, Result: bytes.Repeat([]byte("x"), driver.MaxResult+1)},
+			"Error":  {State: driver.JobOpen, Keep: 1, Error: strings.Repeat("x", driver.MaxJobText+1)},
+		} {
+			err := run.Finish(t.Context(), rec)
+			wantIs(t, what, err, holdlock.ErrInvalid)
+			if !strings.Contains(err.Error(), what) {
+				t.Errorf("the error does not name %s: %v", what, err)
+			}
+		}
+		for what, claim := range map[string]driver.Claim{
+			"Input": {Keep: 1, Input: "\xff"}, "MaxRuns": {Keep: 1, MaxRuns: -1}, "Keep": {}, "OnLapse": {Keep: 1, OnLapse: 2},
+		} {
+			_, err := r.lock(r.client, holdlock.LockOptions{}).Claim(t.Context(), claim, 0)
+			wantIs(t, what, err, holdlock.ErrInvalid)
+		}
+		if got := r.drv.calls.Load(); got != calls {
+			t.Errorf("the store was asked %d times for what is not allowed", got-calls)
+		}
+		if err := run.Finish(t.Context(), aRecord); err != nil {
+			t.Errorf("Finish: %v", err)
+		}
+		wantIs(t, "the second Finish", run.Finish(t.Context(), aRecord), holdlock.ErrReleased)
+		wantIs(t, "Release after Finish", run.Release(t.Context()), holdlock.ErrReleased)
+		if n := len(r.events.of(holdlock.Released)); n != 3 {
+			t.Errorf("%d leases were told to have been released, want 3", n)
+		}
+	})
+}
+
+// A driver between us and the store that drops the claim must not make a plain lease of a run.
+func TestADroppedClaimIsNoRun(t *testing.T) {
+	virtual(t, func(t *testing.T, r *rig) {
+		r.drv.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+			plain := *req
+			plain.Once = nil
+			return r.drv.Driver.Acquire(ctx, &plain)
+		}
+		if lease, err := r.lock(r.client, holdlock.LockOptions{}).Claim(t.Context(), aClaim, 0); err == nil {
+			t.Errorf("a claim that was dropped was granted: %+v", lease)
+		}
+		if left := r.remaining(); left != 0 {
+			t.Errorf("the lock is kept for %v", left)
+		}
+	})
+}
+
+// Shutdown that runs out of patience leaves the run to its worker, and what that says later is no surprise.
+func TestFinishAfterShutdown(t *testing.T) {
+	for name, end := range map[string]func(l *holdlock.Lease) error{
+		"Finish":  func(l *holdlock.Lease) error { return l.Finish(context.Background(), aRecord) },
+		"Release": func(l *holdlock.Lease) error { return l.Release(context.Background()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T, r *rig) {
+				lease := r.claim(r.client, aClaim)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if err := r.client.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Shutdown: %v", err)
+				}
+				if err := end(lease); err == nil {
+					t.Error("after Shutdown there is no error")
+				}
+				time.Sleep(time.Minute)
+				if j := r.claim(r.rival, aClaim); j.Job().Before != driver.JobLapsed {
+					t.Errorf("the next run: %+v", j.Job())
+				} else if err := j.Finish(t.Context(), aRecord); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// What an operator may not ask for is refused, and a running job is not settled.
+func TestSettle(t *testing.T) {
+	virtual(t, func(t *testing.T, r *rig) {
+		run := r.claim(r.client, aClaim)
+		token := run.Token()
+		good := holdlock.SettleOptions{By: "ann: looked", Keep: time.Hour}
+		for what, opts := range map[string]holdlock.SettleOptions{
+			"By": {Keep: 1}, "Keep": {By: "x"}, "Result": {By: "x", Keep: 1, Result: bytes.Repeat([]byte("x"), driver.MaxResult+1)},
+		} {
+			wantIs(t, what, r.rival.Settle(t.Context(), "job", "", token, opts), holdlock.ErrInvalid)
+		}
+		wantIs(t, "a running job", r.rival.Settle(t.Context(), "job", "", token, good), holdlock.ErrHeld)
+		if err := run.Finish(t.Context(), driver.Record{State: driver.JobSuspended, Why: driver.ByError, Error: "odd", Keep: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.rival.Settle(t.Context(), "job", "", token+1, good); !errors.Is(err, holdlock.ErrJobChanged) {
+			t.Errorf("another token: %v", err)
+		}
+		if err := r.rival.Settle(t.Context(), "nothing", "", token, good); !errors.Is(err, holdlock.ErrJobChanged) {
+			t.Errorf("no such job: %v", err)
+		}
+		if err := r.rival.Settle(t.Context(), "job", "", token, good); err != nil {
+			t.Errorf("a suspended job: %v", err)
+		}
+		if n := len(r.events.of(holdlock.Suspended)); n != 1 {
+			t.Errorf("Suspended was told %d times", n)
+		}
+	})
+}
