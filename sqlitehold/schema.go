@@ -7,7 +7,7 @@ import "fmt"
 // in the file, where an operator can read them.
 const (
 	applicationID = 0x686f6c64 // "hold", in the header of the file
-	schemaVersion = 2          // user_version in the header; 1 had no table job
+	schemaVersion = 2          // user_version in the header; 1 had neither job nor usage
 
 	createTerm = `CREATE TABLE term (
 	id        INTEGER PRIMARY KEY,
@@ -133,7 +133,7 @@ func (w *writer) initialise() error {
 			return err
 		}
 		for _, q := range []string{
-			createTerm, createWaiter, createWaiterKey, createJob, createJobUndone, createJobExpires,
+			createTerm, createWaiter, createWaiterKey, createJob, createJobUndone, createJobExpires, createUsage,
 			fmt.Sprintf("PRAGMA application_id = %d", applicationID),
 			fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
 		} {
@@ -153,7 +153,7 @@ func (w *writer) migrate() error {
 			return err
 		}
 		for _, q := range []string{
-			createJob, createJobUndone, createJobExpires, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
+			createJob, createJobUndone, createJobExpires, createUsage, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
 		} {
 			if _, err := w.once(q); err != nil {
 				return err
