@@ -136,7 +136,11 @@ func (s *scan) noteCommand(c inspector.Cursor, fn *types.Func, cmd string, args 
 }
 
 func (s *scan) isNumber(e ast.Expr) bool {
-	b, ok := s.info.TypeOf(e).Underlying().(*types.Basic)
+	t := s.info.TypeOf(e)
+	if t == nil {
+		return false
+	}
+	b, ok := t.Underlying().(*types.Basic)
 	return ok && b.Info()&types.IsNumeric != 0
 }
 

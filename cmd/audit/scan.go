@@ -252,13 +252,20 @@ func funcName(d *ast.FuncDecl) string {
 	return t + "." + d.Name.Name
 }
 
-// callee returns the function or method that is called, or nil. A method of a generic type is its origin.
+// callee returns the function or method that is called, or nil. A method of a generic type is its origin. A call whose
+// arguments do not fit is nobody's: the code is broken, or one call gives all arguments of another.
 func (s *scan) callee(call *ast.CallExpr) *types.Func {
 	f, _ := typeutil.Callee(s.info, call).(*types.Func)
-	if f != nil {
-		f = f.Origin()
+	if f == nil {
+		return nil
 	}
-	return f
+	f = f.Origin()
+	n, sig := len(call.Args), f.Signature()
+	switch {
+	case sig.Variadic() && n >= sig.Params().Len()-1, n == sig.Params().Len():
+		return f
+	}
+	return nil
 }
 
 // calls yields all calls in the files that are read, with what is called.
