@@ -106,7 +106,7 @@ func (c *child) atWork(diary *os.File) bool {
 // which are told; under Hold never twice; none is lost.
 func TestKills(t *testing.T) {
 	t.Parallel()
-	const workers, jobs, kills, pauses = 4, 400, 40, 6
+	const workers, jobs, kills, pauses = 4, 300, 24, 4
 	dir := t.TempDir()
 	d, err := openDiary(dir)
 	if err != nil {
