@@ -1,0 +1,2 @@
+// Package quorumhold keeps locks at a majority of stores.
+package quorumhold
