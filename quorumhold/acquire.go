@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -112,7 +111,7 @@ func (a *attempt) run(ctx context.Context) (driver.Grant, error) {
 			a.term = d.newTerm(a.req, sibling(a.term.node.Nonce))
 			pause *= 2
 		}
-		if d.sleep(ctx, pause/2+rand.N(pause)) != nil {
+		if d.sleep(ctx, pause/2+d.random(pause)) != nil {
 			a.term.end()
 			return driver.Grant{}, a.noMajority(ctx, interrupted)
 		}
@@ -201,6 +200,10 @@ func (t *term) judge(settling bool) (v verdict, raise []int) {
 		}
 		for i := range t.at {
 			if p := &t.at[i]; p.state == granted && p.token < t.token {
+				if t.d.broken.raise {
+					p.token = t.token
+					continue
+				}
 				p.moved = true
 				raise = append(raise, i)
 			}
@@ -292,22 +295,10 @@ func (a *attempt) grant() driver.Grant {
 	t.mu.Lock()
 	t.phase, t.deadline = held, a.start.Add(t.ttl)
 	g := driver.Grant{Token: t.token}
-	votes := map[driver.Ending]int{}
-	for i := range t.at {
-		if t.at[i].state == granted {
-			votes[t.at[i].grant.Previous]++
-		}
-	}
-	for ending, n := range votes {
-		if most := votes[g.Previous]; n > most || n == most && ending > g.Previous {
-			g.Previous = ending
-		}
-	}
 	for i := range t.at {
 		p := &t.at[i]
-		if p.state == granted && p.grant.Previous == g.Previous && p.grant.Prior != nil &&
-			(g.Prior == nil || p.grant.Prior.Token < g.Prior.Token) {
-			g.Prior = p.grant.Prior
+		if p.state == granted {
+			g.Previous, g.Prior = later(g.Previous, g.Prior, p.grant)
 		}
 		p.grant = driver.Grant{}
 		p.other = driver.Term{}
@@ -315,6 +306,26 @@ func (a *attempt) grant() driver.Grant {
 	t.mu.Unlock()
 	d.keep(t)
 	return g
+}
+
+// later chooses between what two nodes say about the term before. That it lapsed or was broken counts if one of them says
+// so: the others may have been granted since to attempts that failed, which they call released.
+func later(ending driver.Ending, prior *driver.Term, g driver.Grant) (driver.Ending, *driver.Term) {
+	rank := func(e driver.Ending, p *driver.Term) driver.Token {
+		switch {
+		case p != nil:
+			return p.Token
+		case e == driver.Lapsed || e == driver.Broken:
+			return 2
+		case e == driver.Released:
+			return 1
+		}
+		return 0
+	}
+	if rank(g.Previous, g.Prior) > rank(ending, prior) {
+		return g.Previous, g.Prior
+	}
+	return ending, prior
 }
 
 // noMajority makes the error of an attempt that failed for the nodes' sake.

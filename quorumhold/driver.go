@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,10 @@ type Driver struct {
 	need   int // answers that are a majority
 	opts   Options
 	traits driver.Traits
+
+	// random returns a duration below the given one; tests make it repeatable.
+	random func(time.Duration) time.Duration
+	broken broken
 
 	ctx    context.Context // of calls of nodes; ended by Close
 	cancel context.CancelFunc
@@ -75,7 +80,7 @@ func NewDriver(nodes []driver.Driver, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("quorumhold: %d names for %d nodes", len(o.Names), n)
 	}
 	d := &Driver{
-		need: len(nodes)/2 + 1, opts: o, closing: make(chan struct{}),
+		need: len(nodes)/2 + 1, opts: o, random: rand.N[time.Duration], closing: make(chan struct{}),
 		terms: map[driver.Ref]*term{}, watches: map[*watch]struct{}{}, retired: retirement{nodes: map[driver.Ref]int{}},
 	}
 	names := map[string]int{}
@@ -99,6 +104,12 @@ func NewDriver(nodes []driver.Driver, opts *Options) (*Driver, error) {
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d, nil
+}
+
+// broken are rules that tests switch off, to see that they are needed.
+type broken struct {
+	raise bool // laggards of the majority are not raised
+	drift bool // nodes are asked for the bare TTL
 }
 
 // makeTraits takes the weakest of the nodes for each fact.
@@ -131,6 +142,9 @@ func (d *Driver) makeTraits() driver.Traits {
 func (d *Driver) stretch(t time.Duration) time.Duration {
 	if t <= 0 {
 		return 0
+	}
+	if d.broken.drift {
+		return t
 	}
 	return t + min(t, d.opts.MaxTTL)/driftShare + driftFixed
 }

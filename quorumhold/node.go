@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -42,11 +41,12 @@ type node struct {
 }
 
 // admit says whether a call may be made now.
-func (n *node) admit(now time.Time, timeout time.Duration) (*list.Element, error) {
+func (d *Driver) admit(n *node, now time.Time) (*list.Element, error) {
+	timeout := d.opts.NodeTimeout
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if first := n.flying.Front(); !n.suspect && first != nil && now.Sub(first.Value.(time.Time)) > 2*timeout {
-		n.doubt(now, errors.New("a call of it hangs")) // it does not even give up when told to
+		d.doubt(n, now, errors.New("a call of it hangs")) // it does not even give up when told to
 	}
 	switch {
 	case n.suspect && (n.probing || now.Before(n.again)):
@@ -67,14 +67,14 @@ func (n *node) notAsked() error {
 }
 
 // doubt makes the node suspect. Runs under n.mu.
-func (n *node) doubt(now time.Time, why error) {
+func (d *Driver) doubt(n *node, now time.Time, why error) {
 	n.suspect, n.last = true, why
 	pause := min(suspectLast, suspectFirst<<min(n.failures, 10))
-	n.again = now.Add(pause/2 + rand.N(pause/2+1))
+	n.again = now.Add(pause/2 + d.random(pause/2+1))
 }
 
 // answered takes note of how a call went.
-func (n *node) answered(now time.Time, flight *list.Element, err error) {
+func (d *Driver) answered(n *node, now time.Time, flight *list.Element, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.flying.Remove(flight)
@@ -86,7 +86,7 @@ func (n *node) answered(now time.Time, flight *list.Element, err error) {
 	n.failures++
 	n.last = err
 	if n.suspect || n.failures >= suspectAfter || errors.Is(err, context.DeadlineExceeded) {
-		n.doubt(now, err)
+		d.doubt(n, now, err)
 	}
 }
 
@@ -101,7 +101,7 @@ func (n *node) doubtful() bool {
 func silent(err error) bool {
 	var held *driver.HeldError
 	return err != nil && !errors.As(err, &held) && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTokenPassed) &&
-		!errors.Is(err, driver.ErrAbstains) && !errors.Is(err, driver.ErrTokensExhausted) && !errors.Is(err, context.Canceled)
+		!errors.Is(err, driver.ErrAbstains) && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, driver.ErrTokensExhausted) && !errors.Is(err, context.Canceled)
 }
 
 // unheard says whether the node may not have done what it was told.
@@ -112,7 +112,7 @@ func unheard(err error) bool { return silent(err) || errors.Is(err, context.Canc
 func call[T any](d *Driver, n *node, limit time.Duration, f func(context.Context) (T, error), done func(T, error)) {
 	var zero T
 	limit = min(limit, d.opts.NodeTimeout)
-	flight, err := n.admit(time.Now(), d.opts.NodeTimeout)
+	flight, err := d.admit(n, time.Now())
 	if err != nil {
 		done(zero, err)
 		return
@@ -121,7 +121,7 @@ func call[T any](d *Driver, n *node, limit time.Duration, f func(context.Context
 		ctx, cancel := context.WithTimeout(d.ctx, limit)
 		defer cancel()
 		v, err := f(ctx)
-		n.answered(time.Now(), flight, err)
+		d.answered(n, time.Now(), flight, err)
 		done(v, err)
 		if !silent(err) {
 			d.pay(n)
@@ -129,7 +129,7 @@ func call[T any](d *Driver, n *node, limit time.Duration, f func(context.Context
 	})
 	if !started {
 		err := fmt.Errorf("%w (%w)", driver.ErrClosed, driver.ErrNotApplied)
-		n.answered(time.Now(), flight, nil)
+		d.answered(n, time.Now(), flight, nil)
 		done(zero, err)
 	}
 }
@@ -189,14 +189,14 @@ func (d *Driver) payAll(n *node) {
 			x.paid()
 			continue
 		}
-		flight, err := n.admit(now, d.opts.NodeTimeout)
+		flight, err := d.admit(n, now)
 		if err == nil {
 			req := x.release
 			req.KeepFor = max(0, x.keep.Sub(now))
 			ctx, cancel := context.WithTimeout(d.ctx, d.opts.NodeTimeout)
 			err = n.Release(ctx, &req)
 			cancel()
-			n.answered(time.Now(), flight, err)
+			d.answered(n, time.Now(), flight, err)
 		}
 		if !unheard(err) {
 			x.paid()

@@ -208,9 +208,12 @@ func (r *renewal) result(ctx context.Context, y *tally) (driver.Grant, error) {
 	case y.broke != nil && y.did+y.open < d.need:
 		return driver.Grant{}, failure("renew", key, y.broke)
 	case y.gone > len(d.nodes)-d.need:
-		if y.term != nil {
-			d.forget(y.term)
-			y.term.end()
+		if t := y.term; t != nil {
+			// What a minority still has runs out by itself: the holder may not hear of this, and believe in it until its deadline.
+			d.forget(t)
+			t.mu.Lock()
+			t.phase = superseded
+			t.mu.Unlock()
 		}
 		return driver.Grant{}, failure("renew", key, fmt.Errorf("%w at %d of %d nodes", driver.ErrGone, y.gone, len(d.nodes)))
 	case y.past != nil && y.did+y.open < d.need:

@@ -82,10 +82,11 @@ func (t *term) ask(which []int) {
 	req := &driver.AcquireRequest{
 		Ref: t.node, TTL: t.d.stretch(t.ttl), MinHold: t.d.stretch(t.minHold), Floor: t.floor, Holder: t.holder,
 	}
+	limit := t.ttl
 	t.mu.Unlock()
 	for _, i := range which {
 		n := t.d.nodes[i]
-		call(t.d, n, t.ttl, func(ctx context.Context) (driver.Grant, error) { return n.Acquire(ctx, req) },
+		call(t.d, n, limit, func(ctx context.Context) (driver.Grant, error) { return n.Acquire(ctx, req) },
 			func(g driver.Grant, err error) { t.answered(i, g, err) })
 	}
 }
@@ -139,8 +140,9 @@ func (t *term) raise(i int) {
 	n := t.d.nodes[i]
 	t.mu.Lock()
 	req := &driver.RenewRequest{Ref: t.node, TTL: t.d.stretch(t.ttl), Floor: t.token}
+	limit := t.ttl
 	t.mu.Unlock()
-	call(t.d, n, t.ttl, func(ctx context.Context) (driver.Grant, error) { return n.Renew(ctx, req) },
+	call(t.d, n, limit, func(ctx context.Context) (driver.Grant, error) { return n.Renew(ctx, req) },
 		func(g driver.Grant, err error) {
 			t.mu.Lock()
 			p := &t.at[i]
@@ -187,10 +189,13 @@ func (t *term) end() {
 func (t *term) giveBack(i int) {
 	n := t.d.nodes[i]
 	done := func() { t.d.retired.add(t.ref, -1) }
+	t.mu.Lock()
+	limit := t.ttl
 	x := debt{
 		release: driver.ReleaseRequest{Ref: t.node, Undo: true}, until: time.Now().Add(max(t.ttl, t.minHold)), paid: done,
 	}
-	call(t.d, n, t.ttl, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Release(ctx, &x.release) },
+	t.mu.Unlock()
+	call(t.d, n, limit, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Release(ctx, &x.release) },
 		func(_ struct{}, err error) {
 			if unheard(err) {
 				n.owe(x)
