@@ -295,6 +295,7 @@ func (a *attempt) grant() driver.Grant {
 	t.mu.Lock()
 	t.phase, t.deadline = held, a.start.Add(t.ttl)
 	g := driver.Grant{Token: t.token}
+	g.Previous, g.Prior = d.endings.take(t.ref.Key)
 	for i := range t.at {
 		p := &t.at[i]
 		if p.state == granted {

@@ -42,6 +42,7 @@ type Driver struct {
 	swept   time.Time // see forget.go
 
 	retired retirement
+	endings endings
 }
 
 const (
@@ -82,6 +83,7 @@ func NewDriver(nodes []driver.Driver, opts *Options) (*Driver, error) {
 	d := &Driver{
 		need: len(nodes)/2 + 1, opts: o, random: rand.N[time.Duration], closing: make(chan struct{}),
 		terms: map[driver.Ref]*term{}, watches: map[*watch]struct{}{}, retired: retirement{nodes: map[driver.Ref]int{}},
+		endings: endings{byKey: map[string]ending{}},
 	}
 	names := map[string]int{}
 	for i, drv := range nodes {

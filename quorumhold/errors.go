@@ -9,6 +9,10 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
+// ErrMismatch: a node cannot take part in this quorum. It is another node as well, or belongs to another quorum. Stores wrap
+// it in what they answer; to ask them again does not help.
+var ErrMismatch = errors.New("node does not fit")
+
 // NoMajorityError says that too few nodes did what was asked, and what each of the others said. It is not an answer about
 // the lock. The nodes' own errors are reached with errors.As.
 type NoMajorityError struct {

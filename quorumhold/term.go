@@ -173,6 +173,7 @@ func (t *term) end() {
 			case granted, failed:
 				which = append(which, i)
 				t.d.retired.add(t.ref, 1)
+				t.d.endings.keep(t.ref.Key, t.at[i].grant)
 			case asking: // when it is answered
 				t.d.retired.add(t.ref, 1)
 			}
