@@ -18,7 +18,7 @@ var (
 	ErrTokenPassed = errors.New("the key's token is already past the floor")
 	// ErrAbstains: the store has lost its data, or may have, and grants nothing until every term that it may have forgotten
 	// is over. Nothing was changed. A caller that waits goes on waiting.
-	ErrAbstains = fmt.Errorf("store abstains: %w", ErrNotApplied)
+	ErrAbstains = fmt.Errorf("it abstains: %w", ErrNotApplied)
 	// ErrClosed: the driver is closed.
 	ErrClosed = errors.New("store is closed")
 )

@@ -56,7 +56,7 @@ type quorum struct {
 
 // NewQuorumDriver returns a driver on a majority of servers, for tests and combinators; programs use OpenQuorum. Close does
 // not close the Redis clients.
-func NewQuorumDriver(clients []redis.UniversalClient, opts *QuorumOptions) (driver.Driver, error) {
+func NewQuorumDriver(clients []redis.UniversalClient, opts *QuorumOptions) (*quorumhold.Driver, error) {
 	q, nodes, err := quorumNodes(clients, opts)
 	if err != nil {
 		return nil, err
@@ -65,15 +65,11 @@ func NewQuorumDriver(clients []redis.UniversalClient, opts *QuorumOptions) (driv
 	for i, n := range nodes {
 		drivers[i] = n
 	}
-	d, err := quorumhold.NewDriver(drivers, &quorumhold.Options{
+	return quorumhold.NewDriver(drivers, &quorumhold.Options{
 		MaxTTL: q.opts.MaxTTL, NodeTimeout: q.opts.NodeTimeout, AllowWeak: q.opts.AllowWeak, Names: q.names, Abstaining: true,
 		Location: fmt.Sprintf("redis quorum of %d: %s, namespace %s", len(nodes), strings.Join(slices.Sorted(slices.Values(q.names)), " "),
 			strings.TrimSuffix(q.ns, ":q")),
 	})
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
 }
 
 func quorumNodes(clients []redis.UniversalClient, opts *QuorumOptions) (*quorum, []*quorumNode, error) {
@@ -223,8 +219,8 @@ func (n *quorumNode) explain(err error) error {
 	switch code {
 	case "QUORUMABSTAINS":
 		us, _ := strconv.ParseInt(rest, 10, 64)
-		return fmt.Errorf("%w for %s more: it has restarted, lost its data, or is new", driver.ErrAbstains,
-			(time.Duration(us) * time.Microsecond).Round(time.Millisecond))
+		return fmt.Errorf("it has restarted, lost its data, or is new, and grants nothing for %s (%w)",
+			(time.Duration(us) * time.Microsecond).Round(time.Millisecond), driver.ErrAbstains)
 	case "QUORUMMEMBERS":
 		return fmt.Errorf("%w: it belongs to a quorum of %s; here it is one of %s (%w)",
 			quorumhold.ErrMismatch, rest, n.quorum.members, driver.ErrNotApplied)

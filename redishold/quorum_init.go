@@ -32,6 +32,7 @@ func InitQuorum(ctx context.Context, clients []redis.UniversalClient, opts *Quor
 	}()
 	runs := make([]string, len(nodes))
 	var marked []string
+	var members string
 	for i, n := range nodes {
 		who, err := n.identify(ctx)
 		if err == nil {
@@ -48,12 +49,12 @@ func InitQuorum(ctx context.Context, clients []redis.UniversalClient, opts *Quor
 			return fmt.Errorf("redishold: quorum init: node %s: %w; nothing was changed", n.name, err)
 		default:
 			lines := strings.Split(m, "\n")
-			marked = append(marked, fmt.Sprintf("%s (%s)", n.name, lines[len(lines)-1]))
+			marked, members = append(marked, n.name), lines[len(lines)-1]
 		}
 	}
 	if len(marked) > 0 {
-		return fmt.Errorf("redishold: quorum init: this quorum is in use: %s; nodes that are new or have restarted join by themselves "+
-			"after MaxTTL (%s); nothing was changed", strings.Join(marked, ", "), q.opts.MaxTTL)
+		return fmt.Errorf("redishold: quorum init: %s bear the mark of a quorum of %s, which is in use; nodes that are new or "+
+			"have restarted join by themselves after MaxTTL (%s); nothing was changed", strings.Join(marked, ", "), members, q.opts.MaxTTL)
 	}
 	for i, n := range nodes {
 		text := strings.Join([]string{"1", q.print, runs[i], "0", "@", plain(n.name), q.members}, "\n")

@@ -16,6 +16,7 @@ import (
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/driver/drivertest"
 	"github.com/holdlock/holdlock/internal/testenv"
+	"github.com/holdlock/holdlock/quorumhold"
 )
 
 // startServers starts n servers that have nothing to do with each other.
@@ -43,11 +44,9 @@ func dialAll(addrs []string) ([]redis.UniversalClient, func()) {
 
 // quorumOwner is a driver that closes its Redis clients with itself.
 type quorumOwner struct {
-	driver.Driver
+	*quorumhold.Driver
 	closeAll func()
 }
-
-func (o *quorumOwner) Unwrap() driver.Driver { return o.Driver }
 
 func (o *quorumOwner) Close() error {
 	err := o.Driver.Close()
@@ -55,27 +54,7 @@ func (o *quorumOwner) Close() error {
 	return err
 }
 
-// able is what a quorum can do. A quorumOwner has it by embedding.
-type able interface {
-	driver.Driver
-	driver.BatchRenewer
-	driver.Waiter
-	driver.Breaker
-	driver.Lister
-}
-
-type ableOwner struct {
-	able
-	closeAll func()
-}
-
-func (o *ableOwner) Close() error {
-	err := o.able.Close()
-	o.closeAll()
-	return err
-}
-
-func openQuorum(tb testing.TB, addrs []string, opts *QuorumOptions) able {
+func openQuorum(tb testing.TB, addrs []string, opts *QuorumOptions) *quorumOwner {
 	tb.Helper()
 	clients, closeAll := dialAll(addrs)
 	d, err := NewQuorumDriver(clients, opts)
@@ -83,7 +62,7 @@ func openQuorum(tb testing.TB, addrs []string, opts *QuorumOptions) able {
 		closeAll()
 		tb.Fatal(err)
 	}
-	o := &ableOwner{d.(able), closeAll}
+	o := &quorumOwner{d, closeAll}
 	tb.Cleanup(func() { _ = o.Close() })
 	return o
 }
@@ -111,7 +90,7 @@ func quorumHarness(addrs []string) drivertest.Harness {
 					if err != nil {
 						return nil, err
 					}
-					return &ableOwner{d.(able), closeAll}, nil
+					return &quorumOwner{d, closeAll}, nil
 				},
 				Leftovers: func() (left []string, err error) {
 					for _, a := range addrs {
