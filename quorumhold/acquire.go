@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,6 +29,7 @@ const (
 	won
 	taken       // another term has a majority
 	split       // nobody has one, as far as could be seen
+	disputed    // a majority has granted with different tokens; those who have not answered may yet agree
 	outvoted    // a majority granted, and could not agree on a token
 	outOfReach  // too few nodes answered
 	interrupted // the caller's time is over
@@ -134,28 +136,36 @@ func (a *attempt) vote(ctx context.Context) verdict {
 
 	began := time.Now()
 	var settle <-chan time.Time
+	settled := false
 	for {
-		v, raise := t.judge(settle != nil)
+		v, raise := t.judge(settled)
 		for _, i := range raise {
 			a.d.stats.raises.Add(1)
 			t.raise(i)
 		}
-		switch {
-		case v == split && settle == nil:
-			// A majority is out of reach. Who is ahead is seen only when all have answered, which the slowest may delay a little.
-			timer := time.NewTimer(min(max(time.Since(began), pauseMin), pauseMax))
+		var wait time.Duration
+		switch v {
+		case won, taken, outvoted:
+			return v
+		case split, disputed:
+			// Who is ahead, or whether there is agreement after all, is seen when all have answered. The slowest may delay that by as
+			// much as it has taken so far.
+			wait = min(max(time.Since(began), pauseMin), pauseMax)
+		case outOfReach:
+			wait = lookGrace // for a message that is complete
+		}
+		if v != undecided && (settled || t.quiet()) {
+			return v
+		}
+		if wait > 0 && settle == nil {
+			timer := time.NewTimer(wait)
 			defer timer.Stop()
 			settle = timer.C
-			continue
-		case v != undecided && v != split:
-			return v
-		case v == split && t.quiet():
-			return v
 		}
 		select {
 		case <-t.changed:
 		case <-settle:
-			return split
+			settled = true
 		case <-ctx.Done():
 			return interrupted
 		case <-a.d.closing:
@@ -177,7 +187,8 @@ func (t *term) quiet() bool {
 }
 
 // judge looks at the answers so far. It fixes the token when a majority has granted, and returns where it is to be raised.
-func (t *term) judge(settling bool) (v verdict, raise []int) {
+// A majority that agrees is preferred, and waited for unless settled.
+func (t *term) judge(settled bool) (v verdict, raise []int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	need := t.d.need
@@ -193,11 +204,20 @@ func (t *term) judge(settling bool) (v verdict, raise []int) {
 		}
 	}
 	if t.token == 0 && mine >= need {
+		votes := map[driver.Token]int{}
+		var highest driver.Token
 		for i := range t.at {
-			if t.at[i].state == granted {
-				t.token = max(t.token, t.at[i].token)
+			if p := &t.at[i]; p.state == granted {
+				highest = max(highest, p.token)
+				if votes[p.token]++; votes[p.token] >= need {
+					t.token = p.token
+				}
 			}
 		}
+		if t.token == 0 && open > 0 && !settled {
+			return disputed, nil
+		}
+		t.token = cmp.Or(t.token, highest)
 		for i := range t.at {
 			if p := &t.at[i]; p.state == granted && p.token < t.token {
 				if t.d.broken.raise {
@@ -271,9 +291,14 @@ type rivals struct {
 // comes to the same result. Runs under t.mu.
 func (t *term) rivals() rivals {
 	groups := map[string][]driver.Term{}
+	unknown := 0
 	for i := range t.at {
-		if p := &t.at[i]; p.state == refused {
+		switch p := &t.at[i]; p.state {
+		case refused:
 			groups[p.other.Nonce] = append(groups[p.other.Nonce], p.other)
+		case granted:
+		default:
+			unknown++
 		}
 	}
 	var r rivals
@@ -284,7 +309,7 @@ func (t *term) rivals() rivals {
 		}
 	}
 	if r.most > 0 {
-		r.term = merge(groups[best])
+		r.term = t.d.merge(groups[best], unknown)
 	}
 	return r
 }
@@ -295,38 +320,22 @@ func (a *attempt) grant() driver.Grant {
 	t.mu.Lock()
 	t.phase, t.deadline = held, a.start.Add(t.ttl)
 	g := driver.Grant{Token: t.token}
-	g.Previous, g.Prior = d.endings.take(t.ref.Key)
+	var told []driver.Grant
 	for i := range t.at {
 		p := &t.at[i]
 		if p.state == granted {
-			g.Previous, g.Prior = later(g.Previous, g.Prior, p.grant)
+			told = append(told, p.grant)
 		}
 		p.grant = driver.Grant{}
 		p.other = driver.Term{}
 	}
+	g.Previous, g.Prior = lastEnding(told, (d.need+1)/2)
+	if how, prior := d.endings.take(t.ref.Key); how != driver.None && g.Prior == nil {
+		g.Previous, g.Prior = how, prior
+	}
 	t.mu.Unlock()
 	d.keep(t)
 	return g
-}
-
-// later chooses between what two nodes say about the term before. That it lapsed or was broken counts if one of them says
-// so: the others may have been granted since to attempts that failed, which they call released.
-func later(ending driver.Ending, prior *driver.Term, g driver.Grant) (driver.Ending, *driver.Term) {
-	rank := func(e driver.Ending, p *driver.Term) driver.Token {
-		switch {
-		case p != nil:
-			return p.Token
-		case e == driver.Lapsed || e == driver.Broken:
-			return 2
-		case e == driver.Released:
-			return 1
-		}
-		return 0
-	}
-	if rank(g.Previous, g.Prior) > rank(ending, prior) {
-		return g.Previous, g.Prior
-	}
-	return ending, prior
 }
 
 // noMajority makes the error of an attempt that failed for the nodes' sake.
@@ -404,12 +413,12 @@ func siblings(a, b string) bool {
 	return len(a) == len(b) && a != "" && a[:len(a)-1] == b[:len(b)-1]
 }
 
-// merge makes one term of what several nodes say about it: the token that most of them name, the earliest start, the
-// median of what remains.
-func merge(terms []driver.Term) driver.Term {
+// merge makes one term of what several nodes say about it: the token that most of them name, the earliest start, and when a
+// majority of nodes will be free of it. unknown is how many nodes have not answered: they may have it for longer.
+func (d *Driver) merge(terms []driver.Term, unknown int) driver.Term {
 	out := terms[0]
 	votes := map[driver.Token]int{}
-	remaining := make([]time.Duration, 0, len(terms))
+	var remaining []time.Duration
 	for _, t := range terms {
 		votes[t.Token]++
 		remaining = append(remaining, t.Remaining)
@@ -423,6 +432,8 @@ func merge(terms []driver.Term) driver.Term {
 			out.Token = token
 		}
 	}
-	out.Remaining = median(remaining)
+	slices.Sort(remaining)
+	free := len(d.nodes) - unknown - len(terms) // nodes that do not have it
+	out.Remaining = remaining[min(max(d.need-free, 1), len(remaining))-1]
 	return out
 }

@@ -57,3 +57,25 @@ func (e *endings) take(key string) (driver.Ending, *driver.Term) {
 	}
 	return x.how, x.prior
 }
+
+// lastEnding says how the term before ended, from what the nodes of a majority were told. Not all of them have seen it
+// stand, and some have since been granted to attempts that failed, which they call released: so a lapse counts if enough of
+// them say the same.
+func lastEnding(told []driver.Grant, enough int) (how driver.Ending, prior *driver.Term) {
+	votes := map[driver.Ending]int{}
+	for _, g := range told {
+		votes[g.Previous]++
+	}
+	for _, e := range []driver.Ending{driver.Broken, driver.Lapsed, driver.Released} {
+		if n := votes[e]; n >= enough && n > 0 || e == driver.Released && n > 0 {
+			how = e
+			break
+		}
+	}
+	for _, g := range told {
+		if g.Previous == how && g.Prior != nil && (prior == nil || g.Prior.Token < prior.Token) {
+			prior = g.Prior
+		}
+	}
+	return how, prior
+}

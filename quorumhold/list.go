@@ -104,16 +104,16 @@ func (d *Driver) Inspect(ctx context.Context, key string) (driver.Term, bool, er
 	if err != nil {
 		return driver.Term{}, false, err
 	}
-	found := d.merge(answers)
+	found := d.standing(answers)
 	if len(found) == 0 {
 		return driver.Term{}, false, nil
 	}
 	return found[0], true, nil
 }
 
-// merge returns the terms that stand at a majority, in the order of their keys. If a key has two that could, the one with
+// standing returns the terms that stand at a majority, in the order of their keys. If a key has two that could, the one with
 // more votes is shown.
-func (d *Driver) merge(answers []*[]driver.Term) []driver.Term {
+func (d *Driver) standing(answers []*[]driver.Term) []driver.Term {
 	silent := 0
 	votes := map[driver.Ref][]driver.Term{}
 	for _, a := range answers {
@@ -138,7 +138,7 @@ func (d *Driver) merge(answers []*[]driver.Term) []driver.Term {
 	}
 	var out []driver.Term
 	for _, key := range slices.Sorted(maps.Keys(best)) {
-		t := merge(votes[best[key]])
+		t := d.merge(votes[best[key]], silent)
 		if own := d.known(driver.Ref{Key: t.Key, Nonce: t.Nonce}); own != nil {
 			own.mu.Lock()
 			if own.token != 0 {
@@ -173,7 +173,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 				}
 			}
 		}
-		for _, t := range d.merge(answers) {
+		for _, t := range d.standing(answers) {
 			if !more || t.Key <= end {
 				out = append(out, t)
 			}

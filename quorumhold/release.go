@@ -76,13 +76,18 @@ func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
 	if err := d.usable(ctx, "break", req.Ref.Key); err != nil {
 		return err
 	}
-	return d.poll(ctx, "break", req.Ref, make([]bool, len(d.nodes)), func(ctx context.Context, i int) error {
+	err := d.poll(ctx, "break", req.Ref, make([]bool, len(d.nodes)), func(ctx context.Context, i int) error {
 		b, ok := driver.As[driver.Breaker](d.nodes[i].Driver)
 		if !ok {
 			return fmt.Errorf("it cannot break terms: %w", errors.ErrUnsupported)
 		}
 		return b.Break(ctx, req)
 	}, func(int) {})
+	if t := d.known(req.Ref); t != nil && err == nil && req.Now {
+		d.forget(t)
+		t.end() // a node that is granting it only now gives it back
+	}
+	return err
 }
 
 // poll asks all nodes but those to skip to do something to a term, and waits until a majority has, or it is clear that the

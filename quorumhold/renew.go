@@ -259,19 +259,41 @@ func (d *Driver) confirmed(y *tally, sent time.Time) driver.Token {
 		for i := range t.at {
 			if s := t.at[i].state; s != granted && s != asking {
 				t.at[i].state = asking
-				d.background(func() { t.seed(i) })
+				if !d.background(func() { t.seed(i, 0) }) {
+					t.at[i].state = absent
+				}
 			}
 		}
 	}
 	return t.token
 }
 
+const (
+	// A node may be granted for a moment to an attempt that fails, so a seed is repeated this often, with pauses that double.
+	seedTries = 6
+	seedPause = 5 * time.Millisecond
+)
+
 // seed gives a term that a majority has just confirmed to a node that does not have it: one that was down, or lost it, or
 // granted another attempt which has failed. The node counts when its answer has arrived before the term's deadline, that
 // is, if the term has stood without a gap from before the request to after the answer.
-func (t *term) seed(i int) {
+func (t *term) seed(i, tries int) {
 	t.mu.Lock()
+	if t.phase != held || !time.Now().Before(t.deadline) {
+		t.mu.Unlock()
+		return
+	}
 	t.floor = t.token
 	t.mu.Unlock()
-	t.ask([]int{i})
+	t.askFor([]int{i}, func() {
+		t.mu.Lock()
+		again := t.phase == held && t.at[i].state == refused && tries < seedTries
+		if again {
+			t.at[i].state = asking
+		}
+		t.mu.Unlock()
+		if again && t.d.sleep(t.d.ctx, seedPause<<tries/2+t.d.random(seedPause<<tries)) == nil {
+			t.seed(i, tries+1)
+		}
+	})
 }

@@ -1,10 +1,6 @@
 package quorumhold
 
-import (
-	"slices"
-	"sync/atomic"
-	"time"
-)
+import "sync/atomic"
 
 // Stats counts what a driver has done since it was made. The ratios show contention: an acquire takes one round if nobody
 // competes, and raises no token if the clocks of the callers differ by less than the time between two terms.
@@ -19,9 +15,4 @@ type stats struct{ acquires, rounds, raises atomic.Uint64 }
 // Stats returns the counts so far.
 func (d *Driver) Stats() Stats {
 	return Stats{Acquires: d.stats.acquires.Load(), Rounds: d.stats.rounds.Load(), Raises: d.stats.raises.Load()}
-}
-
-func median(all []time.Duration) time.Duration {
-	slices.Sort(all)
-	return all[len(all)/2]
 }

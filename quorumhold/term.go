@@ -74,7 +74,10 @@ func (t *term) poke() {
 }
 
 // ask sends the request to start the term to some nodes.
-func (t *term) ask(which []int) {
+func (t *term) ask(which []int) { t.askFor(which, func() {}) }
+
+// askFor is ask, and calls then after each answer.
+func (t *term) askFor(which []int, then func()) {
 	t.mu.Lock()
 	for _, i := range which {
 		t.at[i].state = asking
@@ -87,7 +90,10 @@ func (t *term) ask(which []int) {
 	for _, i := range which {
 		n := t.d.nodes[i]
 		call(t.d, n, limit, func(ctx context.Context) (driver.Grant, error) { return n.Acquire(ctx, req) },
-			func(g driver.Grant, err error) { t.answered(i, g, err) })
+			func(g driver.Grant, err error) {
+				t.answered(i, g, err)
+				then()
+			})
 	}
 }
 
