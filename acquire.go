@@ -37,7 +37,7 @@ func (a *attempt) once(ctx context.Context) (*Lease, error) {
 // now and then in any case, because hints can be lost and keys can be freed by hand.
 func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 	lease, err := a.once(ctx)
-	if err == nil || !errors.Is(err, ErrHeld) {
+	if err == nil || !errors.Is(err, ErrHeld) && !errors.Is(err, driver.ErrAbstains) {
 		return lease, err
 	}
 	if err := a.lock.c.begin(); err != nil {
@@ -51,6 +51,9 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 	timer := time.NewTimer(0) // the key may have become free before the watch began
 	defer timer.Stop()
 	held, failed := err, error(nil) // the last answer about the lock itself, and of the store if that failed since
+	if !errors.Is(err, ErrHeld) {
+		held, failed = nil, err
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -112,6 +112,8 @@ func NewDriver(nodes []driver.Driver, opts *Options) (*Driver, error) {
 type broken struct {
 	raise bool // laggards of the majority are not raised
 	drift bool // nodes are asked for the bare TTL
+	seeds bool // nodes that lack a term are not given it
+	doubt bool // nodes that do not answer are asked all the same
 }
 
 // makeTraits takes the weakest of the nodes for each fact.

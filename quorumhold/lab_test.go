@@ -29,6 +29,7 @@ type server struct {
 	offset  time.Duration // its clock is ahead by this
 	refuses bool          // connections fail at once
 	forgets int
+	waiting int // requests that came while it hung
 }
 
 func newLab(n int, abstain time.Duration) *lab {
@@ -131,6 +132,9 @@ func reach[T any](ctx context.Context, c *conn, f func(*memhold.Driver) (T, erro
 			return
 		}
 		hung := s.hung
+		if hung != nil {
+			s.waiting++
+		}
 		s.mu.Unlock()
 		if hung != nil {
 			<-hung

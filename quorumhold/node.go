@@ -49,6 +49,7 @@ func (d *Driver) admit(n *node, now time.Time) (*list.Element, error) {
 		d.doubt(n, now, errors.New("a call of it hangs")) // it does not even give up when told to
 	}
 	switch {
+	case d.broken.doubt:
 	case n.suspect && (n.probing || now.Before(n.again)):
 		return nil, n.notAsked()
 	case n.flying.Len() >= maxInFlight:

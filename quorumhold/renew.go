@@ -255,7 +255,7 @@ func (d *Driver) confirmed(y *tally, sent time.Time) driver.Token {
 		t.deadline = end
 	}
 	t.ttl, t.minHold = y.req.TTL, 0
-	if t.phase == held && time.Now().Before(t.deadline) {
+	if t.phase == held && time.Now().Before(t.deadline) && !d.broken.seeds {
 		for i := range t.at {
 			if s := t.at[i].state; s != granted && s != asking {
 				t.at[i].state = asking

@@ -2,10 +2,10 @@
    clients, discrete time. A client believes from its grant until TTL ticks after it began to ask, or after it began its last
    confirmed renewal. No two may believe at once.
 
-   check holds                          nodes that have forgotten abstain for a TTL; a term is given to them again
+   check holds   -DRENEWALS=1           nodes that have forgotten abstain for a TTL
+   check holds   -DLOSSES=1             and a term is given to them again, which counts from the next renewal on
    check refuted -DNOABSTAIN            they do not abstain
    check refuted -DSHORT                they abstain for less than a TTL
-   check refuted -DCREATE               a renewal that creates the term where it is missing, and counts it at once
    check refuted -DLATESTART            the window begins when the grant is complete, not when it is asked for
    check refuted -DGIVEBACK             the rest is given back when a majority has lost the term, though the client has not heard */
 #define N 3
@@ -15,9 +15,12 @@
 #define LOSSES 2
 #endif
 #ifndef TICKS
-#define TICKS 4
+#define TICKS 3
 #endif
-#define ROUNDS(me) (3 - me) /* renewals: client 1 makes two, client 2 one */
+#ifndef RENEWALS
+#define RENEWALS 2
+#endif
+#define ROUNDS(me) (me == 1 -> RENEWALS : 0) /* client 2 is the rival: it asks, and does not renew */
 #ifdef SHORT
 #define SPAN (TTL - 1)
 #else
@@ -41,7 +44,6 @@ byte losses = LOSSES;
 #define RENEWS(i)  (HAVE(i) && !HEARD(i) && owner[i] == me)
 #define GONE(i)    (HAVE(i) && owner[i] != me)
 #define LACKS(i)   (!HAVE(i) && FREE(i))
-#define CREATES(i) (FREE(i) && !HEARD(i))
 #define ALWAYS(i)  true
 
 proctype Client(byte me) {
@@ -66,10 +68,6 @@ proctype Client(byte me) {
 	   :: atomic { PICK(RENEWS);
 		left[i] = TTL; heard = heard | (1 << i); i = 0 }
 	   :: atomic { PICK(GONE); have = have & ~(1 << i); i = 0 }
-#ifdef CREATE
-	   :: atomic { PICK(CREATES); owner[i] = me; left[i] = TTL;
-		have = have | (1 << i); heard = heard | (1 << i); i = 0 }
-#endif
 	   :: atomic { COUNT(heard) >= NEED && believes[me] ->
 		if :: next[me] > window[me] -> window[me] = next[me] :: else fi; heard = 0; i = 0 };
 	      /* confirmed: give it again to a node that lacks it; it counts if the answer comes in time */

@@ -3,7 +3,6 @@
    were returned before its attempt began.
 
    check holds                                    the protocol
-   check holds   -DCLOCK -DSKEW=6                 also when tokens come from clocks, one of which is ahead
    check holds   -DFORGET=1 -DABSTAIN             a node that has forgotten neither grants nor acknowledges any more
    check refuted -DNORAISE                        the largest reply, without raising the others
    check refuted -DWRITEMAX                       largest + 1, written everywhere whoever stands there
@@ -29,6 +28,12 @@
 #define GRANTED 2
 #define ACKED   3 /* it has exactly the token of the attempt */
 #define REFUSED 4
+
+#ifdef ABSTAIN
+#define SAMERUN(i) (seen[i] == restarts[i])
+#else
+#define SAMERUN(i) true
+#endif
 
 byte owner[N], counter[N], restarts[N];
 byte highest, forgets = FORGET, clock;
@@ -95,11 +100,7 @@ proctype Attempt(byte me) {
 		   if :: counter[i] < token -> counter[i] = token :: else fi
 #else
 		:: reply[i] == token -> at[i] = ACKED; acked++
-		:: reply[i] < token && owner[i] == me
-#ifdef ABSTAIN
-		   && seen[i] == restarts[i]
-#endif
-		   -> at[i] = ACKED; acked++; counter[i] = token
+		:: reply[i] < token && owner[i] == me && SAMERUN(i) -> at[i] = ACKED; acked++; counter[i] = token
 #endif
 		:: at[i] = REFUSED
 		fi;
