@@ -149,7 +149,7 @@ func earlyBy(t *testing.T, share float64, off broken) (early time.Duration) {
 		}
 		for {
 			if _, err := b.Acquire(t.Context(), request("k", ttl)); err == nil {
-				early = sent.Add(ttl).Sub(time.Now())
+				early = time.Until(sent.Add(ttl))
 				return
 			}
 			time.Sleep(time.Millisecond)

@@ -9,7 +9,7 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// ErrMismatch: a node cannot take part in this quorum. It is another node as well, or belongs to another quorum. Stores wrap
+// ErrMismatch says that a node cannot take part in this quorum. It is another node as well, or belongs to another quorum. Stores wrap
 // it in what they answer; to ask them again does not help.
 var ErrMismatch = errors.New("node does not fit")
 

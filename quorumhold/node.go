@@ -91,13 +91,6 @@ func (d *Driver) answered(n *node, now time.Time, flight *list.Element, err erro
 	}
 }
 
-// doubtful says whether the node would not be asked now.
-func (n *node) doubtful() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.suspect
-}
-
 // silent says whether the error means that the node has not done its work. All others are answers.
 func silent(err error) bool {
 	var held *driver.HeldError

@@ -60,7 +60,7 @@ func (d *Driver) release(ctx context.Context, t *term, req *driver.ReleaseReques
 	return d.poll(ctx, "release", r.Ref, skip, func(ctx context.Context, i int) error {
 		one := r
 		one.Undo = one.Undo || undo[i]
-		one.KeepFor = max(0, keep.Sub(time.Now()))
+		one.KeepFor = max(0, time.Until(keep))
 		return d.nodes[i].Release(ctx, &one)
 	}, func(i int) {
 		one := r

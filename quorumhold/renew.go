@@ -54,7 +54,6 @@ type renewal struct {
 	changed chan struct{}
 
 	mu      sync.Mutex
-	over    bool // the caller has its results
 	tallies []tally
 }
 

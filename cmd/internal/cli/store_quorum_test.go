@@ -88,8 +88,9 @@ func TestQuorumOnServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"ls", "--json"}, {"inspect", "job/7", "--json"},
-		append([]string{"inspect", "job/7", "--json"}, "--store", urls[2], "--store", urls[0], "--store", urls[1]),
+		{"ls", "--json"},
+		{"inspect", "job/7", "--json"},
+		{"inspect", "job/7", "--json", "--store", urls[2], "--store", urls[0], "--store", urls[1]},
 	} {
 		if code, out := hold(args...); code != exitOK || !strings.Contains(out, fmt.Sprintf(`"token":"%d"`, grant.Token)) {
 			t.Errorf("%v: %d, %s", args, code, out)
