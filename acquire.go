@@ -58,7 +58,7 @@ func (a *attempt) report(ctx context.Context, err error, waited bool) {
 // now and then in any case, because hints can be lost and keys can be freed by hand.
 func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 	lease, err := a.try(ctx)
-	if err == nil || !errors.Is(err, ErrHeld) {
+	if err == nil || !errors.Is(err, ErrHeld) && !errors.Is(err, driver.ErrAbstains) {
 		a.giveUp()
 		a.report(ctx, err, false)
 		return lease, err
@@ -74,6 +74,9 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 	timer := time.NewTimer(0) // the key may have become free before the watch began
 	defer timer.Stop()
 	held, failed := err, error(nil) // the last answer about the lock itself, and of the store if that failed since
+	if !errors.Is(err, ErrHeld) {
+		held, failed = nil, err
+	}
 	for tries := 0; ; tries++ {
 		a.idle = false
 		select {

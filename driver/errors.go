@@ -16,6 +16,9 @@ var (
 	ErrNotApplied = errors.New("nothing was changed")
 	// ErrTokenPassed: a Renew asked for a Floor below the token that the key already has.
 	ErrTokenPassed = errors.New("the key's token is already past the floor")
+	// ErrAbstains: the store has lost its data, or may have, and grants nothing until every term that it may have forgotten
+	// is over. Nothing was changed. A caller that waits goes on waiting.
+	ErrAbstains = fmt.Errorf("it abstains: %w", ErrNotApplied)
 	// ErrClosed: the driver is closed.
 	ErrClosed = errors.New("store is closed")
 )

@@ -68,15 +68,17 @@ type Forgetting uint8
 
 // The occasions.
 const (
-	NeverAlone Forgetting = iota // only together with every holder: end of the process, or reboot of the machine
-	OnRestart                    // when the server restarts without its data
-	OnFailover                   // also when a replica takes over
+	NeverAlone        Forgetting = iota // only together with every holder: end of the process, or reboot of the machine
+	AbstainsAfterLoss                   // never by a restart: a server that has lost data grants nothing until all forgotten terms are over
+	OnRestart                           // when the server restarts without its data
+	OnFailover                          // also when a replica takes over
 )
 
 // String returns the occasion in words.
 func (f Forgetting) String() string {
 	return [...]string{
 		"only what dies with every holder (end of the process, reboot)",
+		"not by restarts: a server that lost its data grants nothing until all that it forgot is over",
 		"on a server restart that loses data",
 		"on failover to a replica, or a restart that loses data",
 	}[f]

@@ -22,7 +22,12 @@ import (
 
 // The test program is its own helper: what is to be killed and paused runs in processes of its own.
 func TestMain(m *testing.M) {
-	if role := os.Getenv("REDISHOLD_HELPER"); role != "" {
+	switch role := os.Getenv("REDISHOLD_HELPER"); role {
+	case "":
+	case "contend": // of a quorum
+		helperContend(os.Getenv("REDISHOLD_ADDR"))
+		return
+	default:
 		helpers[role](siteOf(os.Getenv("REDISHOLD_SITE")))
 		return
 	}

@@ -2,6 +2,7 @@ package redishold
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -64,4 +65,56 @@ func (o *Options) logger() *slog.Logger {
 	default:
 		return slog.New(slog.DiscardHandler)
 	}
+}
+
+// QuorumOptions are for OpenQuorum, NewQuorumDriver and InitQuorum; nil means all defaults. All programs have to agree on
+// Namespace, MaxTTL and the names of the nodes.
+type QuorumOptions struct {
+	// Namespace separates applications, as in Options.
+	Namespace string
+
+	// MaxTTL is the longest TTL of a lock, and how long a node abstains after it has lost its data. Default 30 s.
+	MaxTTL time.Duration
+
+	// NodeTimeout is how long one node gets for one call; see quorumhold.Options. Default 1 s.
+	NodeTimeout time.Duration
+
+	// AllowWeak allows one node, two nodes, and even numbers.
+	AllowWeak bool
+
+	// Durable says that every node is set to appendfsync always and noeviction, so that a restart forgets nothing and it need
+	// not abstain after one. It still does if its data is gone.
+	Durable bool
+
+	// AllowReplicas accepts nodes that have replicas, for backups. Nothing may ever promote one of them.
+	AllowReplicas bool
+
+	// Names are what the nodes are called, in the order of the clients. Programs know by them whether they mean the same
+	// quorum. Default: address and database number, so all programs have to write the addresses in the same way.
+	Names []string
+
+	// Logger is as in Options.
+	Logger *slog.Logger
+
+	// Client are the settings of the client. NewQuorumDriver uses the Logger alone.
+	Client holdlock.ClientOptions
+}
+
+// OpenQuorum returns a client on a majority of independent servers: Redlock, with fencing tokens. The clients must be for
+// single servers; see package quorumhold for what it promises. It connects to nothing yet. A server that stands in the list
+// twice, is another's replica, has replicas, or belongs to another quorum is refused by name when it is first used. The
+// Redis clients stay yours.
+func OpenQuorum(clients []redis.UniversalClient, opts *QuorumOptions) (*holdlock.Client, error) {
+	if opts == nil {
+		opts = &QuorumOptions{}
+	}
+	d, err := NewQuorumDriver(clients, opts)
+	if err != nil {
+		return nil, err
+	}
+	return holdlock.NewClient(d, &opts.Client)
+}
+
+func (o *QuorumOptions) logger() *slog.Logger {
+	return (&Options{Logger: o.Logger, Client: o.Client}).logger()
 }

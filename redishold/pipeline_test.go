@@ -104,8 +104,8 @@ func (g *gate) sent() (alone int, piped []int) {
 	return g.alone, append([]int(nil), g.piped...)
 }
 
-// gated is a driver whose flights a test can hold back.
-func gated(t *testing.T, addr string) (*Driver, *gate) {
+// heldBack is a driver whose flights a test can hold back.
+func heldBack(t *testing.T, addr string) (*Driver, *gate) {
 	t.Helper()
 	d := openDriver(t, addr, nil)
 	g := &gate{}
@@ -166,7 +166,7 @@ func queued(t *testing.T, d *Driver, n int) {
 func TestConcurrentCallersShareAPipeline(t *testing.T) {
 	t.Parallel()
 	r := testenv.StartRedis(t)
-	d, g := gated(t, r.Addr)
+	d, g := heldBack(t, r.Addr)
 	open := g.close()
 	all := fill(t, d, g)
 	var want []string
@@ -227,7 +227,7 @@ func TestAPipelineHasTheLastDeadline(t *testing.T) {
 func TestASingleCallerNeedsNoGoroutine(t *testing.T) {
 	t.Parallel()
 	r := testenv.StartRedis(t)
-	d, g := gated(t, r.Addr)
+	d, g := heldBack(t, r.Addr)
 	if !d.shared.direct {
 		t.Fatal("the client keeps deadlines, and is not called directly")
 	}
@@ -270,7 +270,7 @@ func TestASingleCallerNeedsNoGoroutine(t *testing.T) {
 func TestMembersHaveTheirOwnErrors(t *testing.T) {
 	t.Parallel()
 	r := testenv.StartRedis(t)
-	d, g := gated(t, r.Addr)
+	d, g := heldBack(t, r.Addr)
 	r.Do(t, "SET", "text", "x") // RPUSH gives WRONGTYPE
 	if got := r.Do(t, "SCRIPT", "LOAD", echo.source); got != echo.sha {
 		t.Fatal(got)
@@ -310,7 +310,7 @@ func TestMembersHaveTheirOwnErrors(t *testing.T) {
 func TestGivingUpHarmsNobody(t *testing.T) {
 	t.Parallel()
 	r := testenv.StartRedis(t)
-	d, g := gated(t, r.Addr)
+	d, g := heldBack(t, r.Addr)
 	open := g.close()
 	first := fill(t, d, g)
 	impatient, cancel := context.WithCancel(t.Context())
@@ -349,7 +349,7 @@ func TestGivingUpHarmsNobody(t *testing.T) {
 func TestHungFlightsAreReplaced(t *testing.T) {
 	t.Parallel()
 	r := testenv.StartRedis(t)
-	d, g := gated(t, r.Addr)
+	d, g := heldBack(t, r.Addr)
 	open := g.close()
 	hang := fill(t, d, g)
 	late := aside(t.Context(), d, echo, "list", "late")
@@ -415,7 +415,7 @@ func TestCutInThePipeline(t *testing.T) {
 	r := testenv.StartRedis(t)
 	r.Do(t, "SCRIPT", "LOAD", echo.source)
 	p := testenv.StartProxy(t, r.Addr, nil)
-	d, g := gated(t, p.Addr)
+	d, g := heldBack(t, p.Addr)
 	open := g.close()
 	first := fill(t, d, g)
 	var all []<-chan outcome
@@ -449,7 +449,7 @@ func TestCutInThePipeline(t *testing.T) {
 func TestCloseEndsSharedCalls(t *testing.T) {
 	t.Parallel()
 	r := testenv.StartRedis(t)
-	d, g := gated(t, r.Addr)
+	d, g := heldBack(t, r.Addr)
 	open := g.close()
 	defer open()
 	all := fill(t, d, g)

@@ -520,7 +520,11 @@ func listMutants() []Mutant {
 				b.inspect = func(ctx context.Context, key string) (driver.Term, bool, error) {
 					term, stands, err := b.lister().Inspect(ctx, key)
 					if stands {
-						b.Driver.Renew(ctx, &driver.RenewRequest{Ref: driver.Ref{Key: key, Nonce: term.Nonce}, TTL: time.Minute})
+						ttl := time.Minute
+						if longest := b.Driver.Traits().MaxTTL; longest > 0 {
+							ttl = min(ttl, longest)
+						}
+						b.Driver.Renew(ctx, &driver.RenewRequest{Ref: driver.Ref{Key: key, Nonce: term.Nonce}, TTL: ttl})
 					}
 					return term, stands, err
 				}

@@ -49,15 +49,18 @@ type command struct {
 	Audit   auditCmd   `cmd:"" help:"List the locks in Go code, and their faults."`
 	Migrate migrateCmd `cmd:"" help:"Make or update the tables of a PostgreSQL store."`
 	Jobs    jobsCmd    `cmd:"" help:"Show and settle the jobs that run --once keeps records of."`
+	Quorum  quorumCmd  `cmd:"" help:"Look after a quorum of Redis servers."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
 // globals are the flags of all commands, and what the commands run in.
 type globals struct {
-	Store     string        `help:"Where locks live: sqlite:PATH, redis://HOST, redis+sentinel://…, redis+cluster://…, postgres://HOST/DB, postgres+advisory://…. Default: a file of this user; see docs/cli.md." env:"HOLDLOCK_STORE" placeholder:"URL"`
+	Store     []string      `help:"Where locks live: sqlite:PATH, redis://HOST, redis+sentinel://…, redis+cluster://…, postgres://HOST/DB, postgres+advisory://…. Several redis://HOST are a quorum. Default: a file of this user; see docs/cli.md." env:"HOLDLOCK_STORE" placeholder:"URL" sep:"none"`
 	Namespace string        `help:"Keeps the names of one team or stage apart from another's in one store." env:"HOLDLOCK_NAMESPACE" placeholder:"NAME"`
 	JSON      bool          `name:"json" help:"Print data and messages as JSON, one object a line."`
 	Timeout   time.Duration `help:"How long the store may take for one call." default:"5s"`
+
+	QuorumMaxTTL time.Duration `name:"quorum-max-ttl" help:"The longest --ttl in a quorum, and how long a node that has restarted abstains. All programs have to agree on it." default:"30s" env:"HOLDLOCK_QUORUM_MAX_TTL"`
 
 	stdout, stderr io.Writer
 	argv           []string // of the command to run: what stands after --
@@ -208,7 +211,7 @@ func (g *globals) open(label string, observer holdlock.Observer) (*holdlock.Clie
 }
 
 func (g *globals) openDriver() (driver.Driver, error) {
-	return openStoreIn(g.Store, g.Namespace, g.Timeout)
+	return g.stores().open(g.Namespace, g.Timeout)
 }
 
 // withClient opens the store for one short command.

@@ -13,14 +13,18 @@ import (
 // orphan is what the guard needs to give the lock back when holdlock was killed. It holds secrets (the store's URL, the
 // nonce) and travels through a pipe only.
 type orphan struct {
-	Store, Namespace string
-	Ref              driver.Ref
-	KeepUntil        time.Duration // by the boot clock; for --min-hold
+	Stores    stores
+	Namespace string
+	Ref       driver.Ref
+	KeepUntil time.Duration // by the boot clock; for --min-hold
 }
 
 func orphanPayload(g *globals, lease *holdlock.Lease, minHold time.Duration) ([]byte, error) {
-	return json.Marshal(orphan{Store: g.Store, Namespace: g.Namespace, Ref: lease.Ref(), KeepUntil: bootclock.Now() + minHold})
+	return json.Marshal(orphan{Stores: g.stores(), Namespace: g.Namespace, Ref: lease.Ref(), KeepUntil: bootclock.Now() + minHold})
 }
+
+// orphanTimeout is how long connecting may take: the guard's whole time for this is a few seconds more.
+const orphanTimeout = 5 * time.Second
 
 // ReleaseOrphan runs in the guard, after holdlock has died and the guard has ended all work: the lock need not wait for
 // its TTL. If it fails, the lock waits.
@@ -29,7 +33,7 @@ func ReleaseOrphan(ctx context.Context, payload []byte) {
 	if json.Unmarshal(payload, &o) != nil {
 		return
 	}
-	d, err := openStore(o.Store, o.Namespace)
+	d, err := o.Stores.open(o.Namespace, orphanTimeout)
 	if err != nil {
 		return
 	}

@@ -117,7 +117,10 @@ type migrateCmd struct {
 
 // Run makes or updates the tables of a PostgreSQL store.
 func (m *migrateCmd) Run(g *globals) error {
-	scheme, rest, _ := strings.Cut(g.Store, ":")
+	var scheme, rest string
+	if s := g.stores(); len(s.URLs) == 1 {
+		scheme, rest, _ = strings.Cut(s.URLs[0], ":")
+	}
 	if _, ok := postgresKind(scheme); !ok {
 		return usage("migrate is for postgres:// stores; the others need none")
 	}

@@ -252,7 +252,7 @@ func (u *redisURL) client() redis.UniversalClient {
 	default:
 		return redis.NewClient(&redis.Options{
 			Addr: u.hosts[0], DB: u.db, Username: u.user, Password: u.password, TLSConfig: u.tls,
-			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialTimeout: dial, PoolSize: pool, DisableIdentity: true,
+			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialerRetries: 1, DialTimeout: dial, PoolSize: pool, DisableIdentity: true,
 			MaintNotificationsConfig: quiet,
 		})
 	}

@@ -41,6 +41,7 @@ func open() (stores []store, err error) {
 		{"`redishold`, `PlainKeys`", redisStore(redis.NewClient(&redis.Options{}), &redishold.Options{PlainKeys: true})},
 		{"`redishold`, Sentinel", redisStore(redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m"}), nil)},
 		{"`redishold`, Cluster", redisStore(redis.NewClusterClient(&redis.ClusterOptions{}), nil)},
+		{"`redishold`, a quorum of servers", quorumStore},
 	} {
 		drv, err := s.open()
 		if err != nil {
@@ -66,6 +67,14 @@ func open() (stores []store, err error) {
 		store{"`pghold`, sessions", pghold.SessionTraits(true, pghold.Block)},
 		store{"`pghold`, sessions, `Expire`", pghold.SessionTraits(true, pghold.Expire)},
 	), nil
+}
+
+func quorumStore() (driver.Driver, error) {
+	var nodes []redis.UniversalClient
+	for _, addr := range []string{"a:6379", "b:6379", "c:6379"} {
+		nodes = append(nodes, redis.NewClient(&redis.Options{Addr: addr}))
+	}
+	return redishold.NewQuorumDriver(nodes, nil)
 }
 
 // redisStore needs no server: the traits follow from the kind of client.

@@ -1,0 +1,102 @@
+package quorumhold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// ErrMismatch says that a node cannot take part in this quorum. It is another node as well, or belongs to another quorum. Stores wrap
+// it in what they answer; to ask them again does not help.
+var ErrMismatch = errors.New("node does not fit")
+
+// NoMajorityError says that too few nodes did what was asked, and what each of the others said. It is not an answer about
+// the lock. The nodes' own errors are reached with errors.As.
+type NoMajorityError struct {
+	Verb, Key      string
+	Did            int // nodes that did what was asked
+	Answered       int // nodes that answered anything, these included
+	Of, Need       int
+	Abstaining     int           // nodes that have lost their data and wait until all leases they may have forgotten are over
+	Nodes          []NodeFailure // of those that did not
+	certain        bool          // nothing has come of it, and nothing will
+	interruptedErr error         // why the call ended early, if it did
+}
+
+// A NodeFailure is what one node said instead.
+type NodeFailure struct {
+	Name string
+	Err  error
+}
+
+// Error says how many nodes answered and what was wrong with the others.
+func (e *NoMajorityError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "quorumhold: %s %q: ", e.Verb, e.Key)
+	switch {
+	case e.Answered < e.Need:
+		fmt.Fprintf(&b, "unreachable (%d of %d answered, %d needed)", e.Answered, e.Of, e.Need)
+	case e.Abstaining > 0:
+		fmt.Fprintf(&b, "no majority (%d of %d agreed, %d needed, %d abstain)", e.Did, e.Of, e.Need, e.Abstaining)
+	default:
+		fmt.Fprintf(&b, "no majority (%d of %d agreed, %d needed)", e.Did, e.Of, e.Need)
+	}
+	if e.interruptedErr != nil {
+		fmt.Fprintf(&b, ": %v", e.interruptedErr)
+	}
+	for _, n := range e.Nodes {
+		fmt.Fprintf(&b, "; node %s: %v", n.Name, n.Err)
+	}
+	return b.String()
+}
+
+// Unwrap returns the failures of the nodes, for errors.As; why the call ended; and driver.ErrNotApplied if nothing has come
+// of it.
+func (e *NoMajorityError) Unwrap() []error {
+	var all []error
+	if e.interruptedErr != nil {
+		all = append(all, e.interruptedErr)
+	}
+	if e.certain {
+		all = append(all, driver.ErrNotApplied)
+	}
+	if e.Abstaining > 0 && e.Answered >= e.Need {
+		all = append(all, driver.ErrAbstains)
+	}
+	for _, n := range e.Nodes {
+		all = append(all, foreign{n.Err})
+	}
+	return all
+}
+
+// foreign is an error of a node inside of one of the quorum. What a node says with the words of the contract, such as that
+// it has changed nothing, does not hold for the quorum, so only its own errors shine through.
+type foreign struct{ error }
+
+// Is reports whether the error is target, unless that is a word of the contract.
+func (f foreign) Is(target error) bool {
+	for _, word := range []error{
+		driver.ErrGone, driver.ErrBroken, driver.ErrNotApplied, driver.ErrTokenPassed, driver.ErrClosed, driver.ErrAbstains,
+		context.Canceled,
+	} {
+		if target == word {
+			return false
+		}
+	}
+	return errors.Is(f.error, target)
+}
+
+// As finds the error in the node's error.
+func (f foreign) As(target any) bool {
+	if _, ok := target.(**driver.HeldError); ok {
+		return false
+	}
+	return errors.As(f.error, target)
+}
+
+func failure(verb, key string, err error) error {
+	return fmt.Errorf("quorumhold: %s %q: %w", verb, key, err)
+}

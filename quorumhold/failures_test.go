@@ -1,0 +1,308 @@
+package quorumhold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+)
+
+const rtt = 2 * time.Millisecond
+
+func (l *lab) client(t *testing.T, off broken) *Driver {
+	d := l.open(t, nil, steady(rand.New(rand.NewPCG(1, 2)), rtt/2))
+	d.broken = off
+	return d
+}
+
+// oneByOne restarts all servers empty, one after the other, under one lease, and says how often the lease was lost and a
+// rival got the lock while its holder believed in it.
+func oneByOne(t *testing.T, abstain time.Duration, off broken) (lost, doubled int) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(5, abstain)
+		c, err := holdlock.NewClient(l.client(t, off), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock, err := c.NewLock("k", &holdlock.LockOptions{TTL: 10 * time.Second, MaxHold: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := lock.TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rival := l.client(t, broken{})
+		ctx, cancel := context.WithCancel(t.Context())
+		var asking sync.WaitGroup
+		asking.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := rival.Acquire(ctx, request("k", 10*time.Second)); err == nil && lease.Check(0) == nil {
+					doubled++
+					return
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		})
+		for _, s := range l.servers {
+			s.forget()
+			time.Sleep(45 * time.Second) // it abstains for 30.6 s, and is given the term at the next renewal
+		}
+		if lease.Err() != nil {
+			lost = 1
+		}
+		cancel()
+		asking.Wait()
+		rival.Close()
+		_ = lease.Release(t.Context())
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	return lost, doubled
+}
+
+func TestRestartedOneByOne(t *testing.T) {
+	abstain := defaultMaxTTL + defaultMaxTTL/50
+	if lost, doubled := oneByOne(t, abstain, broken{}); lost != 0 || doubled != 0 {
+		t.Errorf("the lease was lost %d times and doubled %d times", lost, doubled)
+	}
+	if lost, _ := oneByOne(t, abstain, broken{seeds: true}); lost == 0 {
+		t.Error("the control: a lease that is given to no node again should be lost with the third")
+	}
+}
+
+// Grants that come late are kept: so a lease that was won at three nodes stands at five.
+func TestLateGrantsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(5, 0)
+		d := l.client(t, broken{})
+		defer d.Close()
+		for _, s := range l.servers[:2] {
+			s.hang()
+		}
+		req := request("k", 10*time.Second)
+		start := time.Now()
+		if _, err := d.Acquire(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > 2*rtt {
+			t.Errorf("two hung nodes of five held it up for %v", took)
+		}
+		if n := l.taken("k"); n != 3 {
+			t.Fatalf("held at %d nodes, want 3", n)
+		}
+		for _, s := range l.servers[:2] {
+			s.wake()
+		}
+		time.Sleep(10 * rtt)
+		if n := l.taken("k"); n != 5 {
+			t.Errorf("held at %d nodes after the hung ones woke, want 5", n)
+		}
+		if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref}); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * rtt)
+		if n := l.taken("k"); n != 0 {
+			t.Errorf("held at %d nodes after the release", n)
+		}
+	})
+}
+
+// An attempt that fails leaves nothing, also at nodes that answer late.
+func TestFailedAttemptsLeaveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(5, 0)
+		d := l.client(t, broken{})
+		defer d.Close()
+		for _, s := range l.servers[:3] {
+			s.hang()
+		}
+		req := request("k", 10*time.Second)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := d.Acquire(ctx, req)
+		if err == nil || !strings.Contains(err.Error(), "unreachable (2 of 5 answered, 3 needed)") || !errors.Is(err, driver.ErrNotApplied) {
+			t.Fatalf("three hung nodes of five: %v", err)
+		}
+		if took := time.Since(start); took > defaultNodeTimeout+lookGrace+10*rtt {
+			t.Errorf("it took %v to find out", took)
+		}
+		if _, err := d.Acquire(ctx, req); err == nil || !strings.Contains(err.Error(), "new nonce") {
+			t.Errorf("the same nonce again, before the nodes have given it back: %v", err)
+		}
+		for _, s := range l.servers[:3] {
+			s.wake()
+		}
+		time.Sleep(2 * time.Second) // the nodes are suspect, and asked again by the next call
+		other := request("other", time.Second)
+		for range 3 {
+			if _, err := d.Acquire(t.Context(), other); err == nil {
+				break
+			}
+			time.Sleep(suspectLast)
+		}
+		time.Sleep(10 * rtt)
+		if n := l.taken("k"); n != 0 {
+			t.Errorf("held at %d nodes", n)
+		}
+	})
+}
+
+// hungUnderLoad lets one of five servers hang for a minute under full load. It returns how many requests waited for it, and
+// the slowest acquire.
+func hungUnderLoad(t *testing.T, off broken) (waiting int, slowest time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(5, 0)
+		d := l.client(t, off)
+		defer d.Close()
+		victim := l.servers[2]
+		victim.hang()
+		var (
+			mu    sync.Mutex
+			group sync.WaitGroup
+			end   = time.Now().Add(time.Minute)
+		)
+		for i := range 8 {
+			group.Go(func() {
+				for n := 0; time.Now().Before(end); n++ {
+					req := request(fmt.Sprintf("job/%d/%d", i, n), 10*time.Second)
+					start := time.Now()
+					if _, err := d.Acquire(t.Context(), req); err != nil {
+						t.Error(err)
+						return
+					}
+					took := time.Since(start)
+					if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref}); err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					slowest = max(slowest, took)
+					mu.Unlock()
+					time.Sleep(20 * time.Millisecond)
+				}
+			})
+		}
+		group.Wait()
+		victim.mu.Lock()
+		waiting = victim.waiting
+		victim.mu.Unlock()
+		if n := d.nodes[2].flying.Len(); n > maxInFlight && !off.doubt {
+			t.Errorf("%d calls are without an answer", n)
+		}
+		victim.wake()
+		for range 3 {
+			time.Sleep(suspectLast)
+			req := request("wakes", time.Second)
+			if _, err := d.Acquire(t.Context(), req); err == nil {
+				_ = d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref})
+			}
+		}
+		time.Sleep(11 * time.Second)
+		left := 0
+		for i := range 8 {
+			for n := range 3000 {
+				left += l.taken(fmt.Sprintf("job/%d/%d", i, n))
+			}
+		}
+		if left > 0 {
+			t.Errorf("%d keys are held after the server woke", left)
+		}
+	})
+	return waiting, slowest
+}
+
+// A server that hangs costs nothing, neither while it hangs nor when it wakes.
+func TestHungUnderLoad(t *testing.T) {
+	waiting, slowest := hungUnderLoad(t, broken{})
+	t.Logf("%d requests waited for a server that hung for a minute; the slowest acquire took %v", waiting, slowest)
+	if most := 3*maxInFlight + 2*int(time.Minute/suspectLast); waiting > most {
+		t.Errorf("%d requests waited for it, want at most %d", waiting, most)
+	}
+	if slowest > 3*rtt {
+		t.Errorf("it held up an acquire for %v", slowest)
+	}
+	if waiting, _ := hungUnderLoad(t, broken{doubt: true}); waiting < 5000 {
+		t.Errorf("the control: only %d requests waited for a server that is asked all the time", waiting)
+	}
+}
+
+// A caller who waits goes on waiting while nodes abstain; one that does not is told who abstains and for how long.
+func TestAbstainingIsWaitedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(3, 10*time.Second)
+		c, err := holdlock.NewClient(l.client(t, broken{}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Shutdown(t.Context())
+		lock, err := c.NewLock("k", &holdlock.LockOptions{TTL: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range l.servers {
+			s.forget()
+		}
+		if _, err := lock.TryAcquire(t.Context()); !errors.Is(err, driver.ErrAbstains) || !errors.Is(err, holdlock.ErrUnreachable) ||
+			!strings.Contains(err.Error(), "3 abstain") {
+			t.Errorf("one attempt: %v", err)
+		}
+		start := time.Now()
+		lease, err := lock.Acquire(t.Context())
+		if err != nil {
+			t.Fatalf("waiting: %v", err)
+		}
+		if took := time.Since(start); took < 9*time.Second || took > 12*time.Second {
+			t.Errorf("it waited for %v", took)
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		// The wait ends with its context all the same.
+		for _, s := range l.servers {
+			s.forget()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := lock.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, driver.ErrAbstains) {
+			t.Errorf("a wait that ends: %v", err)
+		}
+	})
+}
+
+func TestOptions(t *testing.T) {
+	for n, ok := range map[int]bool{0: false, 1: false, 2: false, 3: true, 4: false, 5: true} {
+		for _, weak := range []bool{false, true} {
+			d, err := NewDriver(newLab(n, 0).nodes(nil), &Options{AllowWeak: weak})
+			if want := ok || weak && n > 0; (err == nil) != want {
+				t.Errorf("%d nodes, AllowWeak %v: %v", n, weak, err)
+			}
+			if err == nil {
+				d.Close()
+			}
+		}
+	}
+	l := newLab(3, 0)
+	nodes := l.nodes(nil)
+	if _, err := NewDriver([]driver.Driver{nodes[0], nodes[1], nodes[0]}, nil); err == nil || !strings.Contains(err.Error(), "nodes 1 and 3") {
+		t.Errorf("a node twice: %v", err)
+	}
+	d, err := NewDriver(nodes, &Options{MaxTTL: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.Acquire(t.Context(), request("k", 2*time.Second)); err == nil || !strings.Contains(err.Error(), "MaxTTL") {
+		t.Errorf("a TTL above MaxTTL: %v", err)
+	}
+}

@@ -1,0 +1,186 @@
+package quorumhold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// lookGrace is how much longer than a majority the other nodes may take to show what they have. It makes what is shown
+// about a term the same from one look to the next.
+const lookGrace = 250 * time.Millisecond
+
+// gather asks all nodes and returns the answers of a majority, and of those others that are not much slower. answers[i] is
+// nil if node i has not answered.
+func gather[T any](ctx context.Context, d *Driver, verb, key string, ask func(context.Context, driver.Lister) (T, error)) ([]*T, error) {
+	var (
+		mu      sync.Mutex
+		answers = make([]*T, len(d.nodes))
+		heard   = make([]error, len(d.nodes))
+		got     int
+		open    = len(d.nodes)
+		changed = make(chan struct{}, 1)
+	)
+	for i, n := range d.nodes {
+		call(d, n, d.opts.NodeTimeout, func(ctx context.Context) (T, error) {
+			l, ok := driver.As[driver.Lister](n.Driver)
+			if !ok {
+				var zero T
+				return zero, fmt.Errorf("it cannot show terms: %w", errors.ErrUnsupported)
+			}
+			return ask(ctx, l)
+		}, func(v T, err error) {
+			mu.Lock()
+			open--
+			if heard[i] = err; err == nil {
+				got++
+				answers[i] = &v
+			}
+			mu.Unlock()
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+	}
+	var grace <-chan time.Time
+	for {
+		mu.Lock()
+		enough, all, out := got >= d.need, open == 0, got+open < d.need
+		mu.Unlock()
+		if all || out {
+			break
+		}
+		if enough && grace == nil {
+			timer := time.NewTimer(lookGrace)
+			defer timer.Stop()
+			grace = timer.C
+		}
+		select {
+		case <-changed:
+			continue
+		case <-grace:
+		case <-ctx.Done():
+		case <-d.closing:
+		}
+		break
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if got >= d.need {
+		return slices.Clone(answers), nil
+	}
+	e := &NoMajorityError{
+		Verb: verb, Key: key, Did: got, Answered: got, Of: len(d.nodes), Need: d.need, certain: true,
+		interruptedErr: d.interrupted(ctx),
+	}
+	for i, err := range heard {
+		if err != nil {
+			e.Nodes = append(e.Nodes, NodeFailure{d.nodes[i].name, err})
+		}
+	}
+	return nil, e
+}
+
+// Inspect implements driver.Lister. A key is held if the same term stands at a majority of nodes, as far as can be seen: a
+// node that does not answer may have it as well.
+func (d *Driver) Inspect(ctx context.Context, key string) (driver.Term, bool, error) {
+	if err := d.usable(ctx, "inspect", key); err != nil {
+		return driver.Term{}, false, err
+	}
+	answers, err := gather(ctx, d, "inspect", key, func(ctx context.Context, l driver.Lister) ([]driver.Term, error) {
+		t, ok, err := l.Inspect(ctx, key)
+		if !ok || err != nil {
+			return nil, err
+		}
+		return []driver.Term{t}, nil
+	})
+	if err != nil {
+		return driver.Term{}, false, err
+	}
+	found := d.standing(answers)
+	if len(found) == 0 {
+		return driver.Term{}, false, nil
+	}
+	return found[0], true, nil
+}
+
+// standing returns the terms that stand at a majority, in the order of their keys. If a key has two that could, the one with
+// more votes is shown.
+func (d *Driver) standing(answers []*[]driver.Term) []driver.Term {
+	silent := 0
+	votes := map[driver.Ref][]driver.Term{}
+	for _, a := range answers {
+		if a == nil {
+			silent++
+			continue
+		}
+		for _, t := range *a {
+			ref := driver.Ref{Key: t.Key, Nonce: t.Nonce}
+			votes[ref] = append(votes[ref], t)
+		}
+	}
+	best := map[string]driver.Ref{}
+	for ref, terms := range votes {
+		if len(terms)+silent < d.need {
+			continue
+		}
+		was, ok := best[ref.Key]
+		if n, most := len(terms), len(votes[was]); !ok || n > most || n == most && ref.Nonce > was.Nonce {
+			best[ref.Key] = ref
+		}
+	}
+	var out []driver.Term
+	for _, key := range slices.Sorted(maps.Keys(best)) {
+		t := d.merge(votes[best[key]], silent)
+		if own := d.known(driver.Ref{Key: t.Key, Nonce: t.Nonce}); own != nil {
+			own.mu.Lock()
+			if own.token != 0 {
+				t.Token = own.token
+			}
+			own.mu.Unlock()
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// List implements driver.Lister.
+func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]driver.Term, error) {
+	var out []driver.Term
+	for {
+		if err := d.usable(ctx, "list", prefix); err != nil {
+			return nil, err
+		}
+		answers, err := gather(ctx, d, "list", prefix, func(ctx context.Context, l driver.Lister) ([]driver.Term, error) {
+			return l.List(ctx, prefix, after, limit)
+		})
+		if err != nil {
+			return nil, err
+		}
+		// Behind the end of the shortest full page not all nodes have spoken.
+		end, more := "", false
+		for _, a := range answers {
+			if a != nil && len(*a) >= limit && limit > 0 {
+				if last := (*a)[len(*a)-1].Key; !more || last < end {
+					end, more = last, true
+				}
+			}
+		}
+		for _, t := range d.standing(answers) {
+			if !more || t.Key <= end {
+				out = append(out, t)
+			}
+		}
+		if !more || len(out) >= limit {
+			return out[:min(limit, len(out))], nil
+		}
+		after = end
+	}
+}

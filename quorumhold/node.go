@@ -1,0 +1,205 @@
+package quorumhold
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+const (
+	// maxInFlight bounds the calls of one node that are without an answer. A node that hangs reaches it, or the end of
+	// Options.NodeTimeout, and is suspect from then on.
+	maxInFlight = 128
+	// A suspect node is asked one call at a time, after pauses that grow from the first to the last.
+	suspectFirst, suspectLast = 50 * time.Millisecond, time.Second
+	// suspectAfter is how many failures that came at once make a node suspect.
+	suspectAfter = 3
+)
+
+// errNotAsked is the answer for a node that is suspect.
+var errNotAsked = errors.New("not asked, because it did not answer before")
+
+// A node is one of the stores, and what is known about how it does. What a node says about terms is not kept here.
+type node struct {
+	driver.Driver
+	name string
+
+	mu       sync.Mutex
+	flying   list.List // start times of the calls without an answer, oldest first
+	failures int       // in a row
+	suspect  bool
+	again    time.Time // a suspect node is not asked before
+	probing  bool      // the one call that a suspect node may get is on its way
+	last     error     // of the last failure
+	debts    []debt
+	paying   bool
+}
+
+// admit says whether a call may be made now.
+func (d *Driver) admit(n *node, now time.Time) (*list.Element, error) {
+	timeout := d.opts.NodeTimeout
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if first := n.flying.Front(); !n.suspect && first != nil && now.Sub(first.Value.(time.Time)) > 2*timeout {
+		d.doubt(n, now, errors.New("a call of it hangs")) // it does not even give up when told to
+	}
+	switch {
+	case d.broken.doubt:
+	case n.suspect && (n.probing || now.Before(n.again)):
+		return nil, n.notAsked()
+	case n.flying.Len() >= maxInFlight:
+		return nil, n.notAsked()
+	case n.suspect:
+		n.probing = true
+	}
+	return n.flying.PushBack(now), nil
+}
+
+func (n *node) notAsked() error {
+	if n.last == nil {
+		return fmt.Errorf("%w: %d calls of it are without an answer (%w)", errNotAsked, n.flying.Len(), driver.ErrNotApplied)
+	}
+	return fmt.Errorf("%w: %w (%w)", errNotAsked, n.last, driver.ErrNotApplied)
+}
+
+// doubt makes the node suspect. Runs under n.mu.
+func (d *Driver) doubt(n *node, now time.Time, why error) {
+	n.suspect, n.last = true, why
+	pause := min(suspectLast, suspectFirst<<min(n.failures, 10))
+	n.again = now.Add(pause/2 + d.random(pause/2+1))
+}
+
+// answered takes note of how a call went.
+func (d *Driver) answered(n *node, now time.Time, flight *list.Element, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.flying.Remove(flight)
+	n.probing = false
+	if !silent(err) {
+		n.suspect, n.failures, n.last = false, 0, nil
+		return
+	}
+	n.failures++
+	n.last = err
+	if n.suspect || n.failures >= suspectAfter || errors.Is(err, context.DeadlineExceeded) {
+		d.doubt(n, now, err)
+	}
+}
+
+// silent says whether the error means that the node has not done its work. All others are answers.
+func silent(err error) bool {
+	var held *driver.HeldError
+	return err != nil && !errors.As(err, &held) && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTokenPassed) &&
+		!errors.Is(err, driver.ErrAbstains) && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, ErrMismatch) && !errors.Is(err, driver.ErrTokensExhausted) && !errors.Is(err, context.Canceled)
+}
+
+// unheard says whether the node may not have done what it was told.
+func unheard(err error) bool { return silent(err) || errors.Is(err, context.Canceled) }
+
+// call makes one call of a node on a goroutine of its own and hands the answer to done, on that goroutine. A node that is
+// not to be asked is answered for at once, on the caller's.
+func call[T any](d *Driver, n *node, limit time.Duration, f func(context.Context) (T, error), done func(T, error)) {
+	var zero T
+	limit = min(limit, d.opts.NodeTimeout)
+	flight, err := d.admit(n, time.Now())
+	if err != nil {
+		done(zero, err)
+		return
+	}
+	started := d.background(func() {
+		ctx, cancel := context.WithTimeout(d.ctx, limit)
+		defer cancel()
+		v, err := f(ctx)
+		d.answered(n, time.Now(), flight, err)
+		done(v, err)
+		if !silent(err) {
+			d.pay(n)
+		}
+	})
+	if !started {
+		err := fmt.Errorf("%w (%w)", driver.ErrClosed, driver.ErrNotApplied)
+		d.answered(n, time.Now(), flight, nil)
+		done(zero, err)
+	}
+}
+
+// A debt is a term that is to be given back to a node which did not answer.
+type debt struct {
+	release driver.ReleaseRequest // without KeepFor
+	keep    time.Time             // the key stays taken until then
+	until   time.Time             // by then the term has ended by itself
+	paid    func()
+}
+
+// maxDebts bounds what is owed to one node. Beyond that, terms are left to expire.
+const maxDebts = 1024
+
+func (n *node) owe(x debt) {
+	n.mu.Lock()
+	var dropped func()
+	if len(n.debts) >= maxDebts {
+		dropped = n.debts[0].paid
+		n.debts = n.debts[1:]
+	}
+	n.debts = append(n.debts, x)
+	n.mu.Unlock()
+	if dropped != nil {
+		dropped()
+	}
+}
+
+// pay starts to give back what is owed to a node that has just answered.
+func (d *Driver) pay(n *node) {
+	n.mu.Lock()
+	start := len(n.debts) > 0 && !n.paying && !n.suspect
+	n.paying = n.paying || start
+	n.mu.Unlock()
+	if start && !d.background(func() { d.payAll(n) }) {
+		n.mu.Lock()
+		n.paying = false
+		n.mu.Unlock()
+	}
+}
+
+// payAll goes on until nothing is owed or the node fails again.
+func (d *Driver) payAll(n *node) {
+	for {
+		n.mu.Lock()
+		if len(n.debts) == 0 || n.suspect || d.ctx.Err() != nil {
+			n.paying = false
+			n.mu.Unlock()
+			return
+		}
+		x := n.debts[0]
+		n.debts = n.debts[1:]
+		n.mu.Unlock()
+		now := time.Now()
+		if !now.Before(x.until) {
+			x.paid()
+			continue
+		}
+		flight, err := d.admit(n, now)
+		if err == nil {
+			req := x.release
+			req.KeepFor = max(0, x.keep.Sub(now))
+			ctx, cancel := context.WithTimeout(d.ctx, d.opts.NodeTimeout)
+			err = n.Release(ctx, &req)
+			cancel()
+			d.answered(n, time.Now(), flight, err)
+		}
+		if !unheard(err) {
+			x.paid()
+			continue
+		}
+		n.owe(x)
+		n.mu.Lock()
+		n.paying = false
+		n.mu.Unlock()
+		return
+	}
+}

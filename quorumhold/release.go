@@ -1,0 +1,175 @@
+package quorumhold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// Release implements driver.Driver. It returns when a majority has ended the term; the other nodes are told in the
+// background, also those that do not answer now, until the term would have ended by itself.
+func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error {
+	const verb = "release"
+	key := req.Ref.Key
+	if err := d.usable(ctx, verb, key); err != nil {
+		return err
+	}
+	t := d.known(req.Ref)
+	err := d.release(ctx, t, req)
+	if t == nil && errors.Is(err, driver.ErrGone) && ctx.Err() == nil {
+		// Another process has acquired it, perhaps in a later vote.
+		if term, ok, look := d.Inspect(ctx, key); look == nil && ok && term.Nonce != req.Ref.Nonce && siblings(term.Nonce, req.Ref.Nonce) {
+			again := *req
+			again.Ref.Nonce = term.Nonce
+			return d.release(ctx, nil, &again)
+		}
+	}
+	return err
+}
+
+func (d *Driver) release(ctx context.Context, t *term, req *driver.ReleaseRequest) error {
+	now := time.Now()
+	keep := time.Time{}
+	if req.KeepFor > 0 {
+		keep = now.Add(d.stretch(req.KeepFor))
+	}
+	r := *req
+	until := now.Add(d.stretch(d.opts.MaxTTL))
+	skip := make([]bool, len(d.nodes))
+	undo := make([]bool, len(d.nodes))
+	if t != nil {
+		d.forget(t)
+		r.Ref = t.node
+		t.mu.Lock()
+		t.phase = ended
+		until = now.Add(t.ttl)
+		for i := range t.at {
+			s := t.at[i].state
+			skip[i] = !req.Undo && (s == absent || s == refused || s == declined)
+			undo[i] = s == failed || s == asking
+			if s == asking {
+				d.retired.add(t.ref, 1) // for when it is answered
+			}
+		}
+		t.mu.Unlock()
+	}
+	return d.poll(ctx, "release", r.Ref, skip, func(ctx context.Context, i int) error {
+		one := r
+		one.Undo = one.Undo || undo[i]
+		one.KeepFor = max(0, time.Until(keep))
+		return d.nodes[i].Release(ctx, &one)
+	}, func(i int) {
+		one := r
+		one.KeepFor = 0
+		one.Undo = one.Undo || undo[i]
+		d.nodes[i].owe(debt{release: one, keep: keep, until: until, paid: func() {}})
+	})
+}
+
+// Break implements driver.Breaker. A majority has to mark the term, or nothing is certain: the holder may go on with the
+// nodes that did not.
+func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
+	if err := d.usable(ctx, "break", req.Ref.Key); err != nil {
+		return err
+	}
+	err := d.poll(ctx, "break", req.Ref, make([]bool, len(d.nodes)), func(ctx context.Context, i int) error {
+		b, ok := driver.As[driver.Breaker](d.nodes[i].Driver)
+		if !ok {
+			return fmt.Errorf("it cannot break terms: %w", errors.ErrUnsupported)
+		}
+		return b.Break(ctx, req)
+	}, func(int) {})
+	if t := d.known(req.Ref); t != nil && err == nil && req.Now {
+		d.forget(t)
+		t.end() // a node that is granting it only now gives it back
+	}
+	return err
+}
+
+// poll asks all nodes but those to skip to do something to a term, and waits until a majority has, or it is clear that the
+// term did not stand. unheard is called for each node that may not have done it.
+func (d *Driver) poll(
+	ctx context.Context, verb string, ref driver.Ref, skip []bool, ask func(context.Context, int) error, unheardAt func(int),
+) error {
+	var (
+		mu      sync.Mutex
+		open    = len(d.nodes)
+		did     int
+		gone    error
+		goneAt  int
+		heard   = make([]error, len(d.nodes))
+		changed = make(chan struct{}, 1)
+	)
+	answered := func(i int, err error) {
+		mu.Lock()
+		open--
+		switch {
+		case err == nil:
+			did++
+		case errors.Is(err, driver.ErrGone):
+			goneAt++
+			if gone == nil || errors.Is(err, driver.ErrBroken) {
+				gone = err
+			}
+		default:
+			heard[i] = err
+		}
+		mu.Unlock()
+		if unheard(err) {
+			unheardAt(i)
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	for i, n := range d.nodes {
+		if skip[i] {
+			answered(i, driver.ErrGone)
+			continue
+		}
+		call(d, n, d.opts.NodeTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, ask(ctx, i) },
+			func(_ struct{}, err error) { answered(i, err) })
+	}
+	for {
+		mu.Lock()
+		switch {
+		case did >= d.need:
+			mu.Unlock()
+			return nil
+		case goneAt > len(d.nodes)-d.need:
+			err := failure(verb, ref.Key, fmt.Errorf("%w (%d of %d nodes do not have it)", gone, goneAt, len(d.nodes)))
+			mu.Unlock()
+			return err
+		case open == 0 && did > 0 && did+goneAt >= d.need:
+			mu.Unlock()
+			return nil
+		}
+		stop := open == 0
+		mu.Unlock()
+		if !stop {
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+			case <-d.closing:
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		e := &NoMajorityError{Verb: verb, Key: ref.Key, Did: did, Answered: did + goneAt, Of: len(d.nodes), Need: d.need}
+		if !stop {
+			e.interruptedErr = d.interrupted(ctx)
+		}
+		for i, err := range heard {
+			if err != nil {
+				e.Nodes = append(e.Nodes, NodeFailure{d.nodes[i].name, err})
+			}
+		}
+		return e
+	}
+}

@@ -1,0 +1,233 @@
+package quorumhold
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// A term is one that this driver tries to get, or holds, and where. It is kept as long as the caller holds it, so that
+// nodes which answer late, or have forgotten it, can be brought up.
+type term struct {
+	d      *Driver
+	ref    driver.Ref // as the caller knows it
+	node   driver.Ref // as the nodes know it; see sibling
+	holder driver.Holder
+	ttl    time.Duration
+
+	changed chan struct{} // holds one poke, for whoever waits for answers
+
+	mu       sync.Mutex
+	phase    phase
+	minHold  time.Duration
+	floor    driver.Token
+	token    driver.Token // 0 as long as no majority has granted
+	deadline time.Time    // the sending of the last confirmed request + ttl
+	at       []place
+}
+
+type phase uint8
+
+const (
+	trying     phase = iota
+	held             // a majority has confirmed it
+	superseded       // another term of the same nonce has taken its place
+	ended            // released, gone or given up: whatever still turns up at a node is given back
+)
+
+// A place is what is known about the term at one node.
+type place struct {
+	state standing
+	token driver.Token
+	grant driver.Grant
+	other driver.Term // who stands there instead, if refused
+	err   error       // if failed or declined
+	moved bool        // a raise of the token is on its way
+}
+
+type standing uint8
+
+const (
+	absent   standing = iota // it certainly does not stand there, or is not known to
+	asking                   // a request is on its way
+	granted                  // it stands there, as of the last answer
+	refused                  // another one does
+	failed                   // no answer: it may stand there, now or later
+	declined                 // the node has certainly done nothing
+)
+
+func (d *Driver) newTerm(req *driver.AcquireRequest, nonce string) *term {
+	return &term{
+		d: d, ref: req.Ref, node: driver.Ref{Key: req.Ref.Key, Nonce: nonce}, holder: req.Holder, ttl: req.TTL,
+		minHold: req.MinHold, changed: make(chan struct{}, 1), at: make([]place, len(d.nodes)),
+	}
+}
+
+func (t *term) poke() {
+	select {
+	case t.changed <- struct{}{}:
+	default:
+	}
+}
+
+// ask sends the request to start the term to some nodes.
+func (t *term) ask(which []int) { t.askFor(which, func() {}) }
+
+// askFor is ask, and calls then after each answer.
+func (t *term) askFor(which []int, then func()) {
+	t.mu.Lock()
+	for _, i := range which {
+		t.at[i].state = asking
+	}
+	req := &driver.AcquireRequest{
+		Ref: t.node, TTL: t.d.stretch(t.ttl), MinHold: t.d.stretch(t.minHold), Floor: t.floor, Holder: t.holder,
+	}
+	limit := t.ttl
+	t.mu.Unlock()
+	for _, i := range which {
+		n := t.d.nodes[i]
+		call(t.d, n, limit, func(ctx context.Context) (driver.Grant, error) { return n.Acquire(ctx, req) },
+			func(g driver.Grant, err error) {
+				t.answered(i, g, err)
+				then()
+			})
+	}
+}
+
+// answered takes the answer of node i to ask, early or late.
+func (t *term) answered(i int, g driver.Grant, err error) {
+	t.mu.Lock()
+	p := &t.at[i]
+	*p = place{state: granted, token: g.Token, grant: g}
+	var other *driver.HeldError
+	switch {
+	case err == nil:
+	case errors.As(err, &other):
+		*p = place{state: refused, other: other.Term}
+	case errors.Is(err, driver.ErrNotApplied), errors.Is(err, driver.ErrAbstains):
+		*p = place{state: declined, err: err}
+	default:
+		*p = place{state: failed, err: err}
+	}
+	giveBack, raise := false, false
+	switch t.phase {
+	case trying:
+		raise = p.state == granted && t.token != 0 && p.token < t.token
+	case held:
+		// Late, but the term stands: this node keeps it, so that the next node that fails does not end it.
+		late := !time.Now().Before(t.deadline)
+		raise = p.state == granted && !late && p.token < t.token
+		if giveBack = p.state == granted && late; giveBack {
+			*p = place{}
+			t.d.retired.add(t.ref, 1)
+		}
+	case ended:
+		giveBack = p.state == granted || p.state == failed
+		if !giveBack {
+			t.d.retired.add(t.ref, -1)
+		}
+	}
+	p.moved = raise
+	t.mu.Unlock()
+	t.poke()
+	switch {
+	case raise:
+		t.raise(i)
+	case giveBack:
+		t.giveBack(i)
+	}
+}
+
+// raise orders node i to set the token to that of the term. The node does so only while the term stands there.
+func (t *term) raise(i int) {
+	n := t.d.nodes[i]
+	t.mu.Lock()
+	req := &driver.RenewRequest{Ref: t.node, TTL: t.d.stretch(t.ttl), Floor: t.token}
+	limit := t.ttl
+	t.mu.Unlock()
+	call(t.d, n, limit, func(ctx context.Context) (driver.Grant, error) { return n.Renew(ctx, req) },
+		func(g driver.Grant, err error) {
+			t.mu.Lock()
+			p := &t.at[i]
+			p.moved = false
+			switch {
+			case err == nil:
+				p.token = g.Token
+			case errors.Is(err, driver.ErrTokenPassed):
+				p.token = req.Floor + 1 // past it, by how much does not matter
+			case errors.Is(err, driver.ErrGone):
+				*p = place{}
+			default:
+				p.err = err
+			}
+			t.mu.Unlock()
+			t.poke()
+		})
+}
+
+// end gives the term back wherever it stands or may come to stand.
+func (t *term) end() {
+	t.mu.Lock()
+	var which []int
+	if t.phase != ended {
+		t.phase = ended
+		for i := range t.at {
+			switch t.at[i].state {
+			case granted, failed:
+				which = append(which, i)
+				t.d.retired.add(t.ref, 1)
+				t.d.endings.keep(t.ref.Key, t.at[i].grant)
+			case asking: // when it is answered
+				t.d.retired.add(t.ref, 1)
+			}
+		}
+	}
+	t.mu.Unlock()
+	for _, i := range which {
+		t.giveBack(i)
+	}
+}
+
+// giveBack gives the term back to node i, now or when it answers again. There was no work under it, so its key need not be
+// kept. The nonce, which the caller has counted as retired, is not used again until that is done.
+func (t *term) giveBack(i int) {
+	n := t.d.nodes[i]
+	done := func() { t.d.retired.add(t.ref, -1) }
+	t.mu.Lock()
+	limit := t.ttl
+	x := debt{
+		release: driver.ReleaseRequest{Ref: t.node, Undo: true}, until: time.Now().Add(max(t.ttl, t.minHold)), paid: done,
+	}
+	t.mu.Unlock()
+	call(t.d, n, limit, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Release(ctx, &x.release) },
+		func(_ struct{}, err error) {
+			if unheard(err) {
+				n.owe(x)
+			} else {
+				done()
+			}
+		})
+}
+
+// retirement counts, for each ref whose term is being given back, the nodes that have not confirmed it.
+type retirement struct {
+	mu    sync.Mutex
+	nodes map[driver.Ref]int
+}
+
+func (r *retirement) add(ref driver.Ref, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.nodes[ref] += n; r.nodes[ref] <= 0 {
+		delete(r.nodes, ref)
+	}
+}
+
+func (r *retirement) has(ref driver.Ref) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.nodes[ref] > 0
+}
