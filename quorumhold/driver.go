@@ -139,6 +139,7 @@ func (d *Driver) makeTraits() driver.Traits {
 	t.MaxTTL = d.opts.MaxTTL
 	t.TTLStep += d.stretch(t.MaxTTL) - t.MaxTTL
 	t.FIFO, t.Transactional, t.Prompt = false, false, true
+	t.Records = driver.NoRecords // a job finished on one majority could look unfinished to another
 	return t
 }
 
