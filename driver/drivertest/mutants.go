@@ -76,7 +76,7 @@ func (tr *trial) run(t *testing.T, h Harness) {
 	}
 	for range tries {
 		h.run(t, tr.tc, func(d driver.Driver) driver.Driver {
-			if tr.mutant.Needs != nil && !tr.mutant.Needs(d) {
+			if tr.mutant.Needs != nil && !tr.mutant.Needs(d) || !able(d, tr.tc.name) {
 				tr.lacking.Store(true)
 			}
 			return tr.mutant.Wrap(d)
@@ -84,6 +84,18 @@ func (tr *trial) run(t *testing.T, h Harness) {
 		if len(tr.failures.failures) > 0 || tr.lacking.Load() {
 			return
 		}
+	}
+}
+
+// able says whether a store has what a case is about: without it the case passes, whatever else is wrong.
+func able(d driver.Driver, name string) bool {
+	switch rule, _, _ := strings.Cut(name, "/"); rule {
+	case "R11":
+		return has[driver.Journal](d)
+	case "R12":
+		return has[driver.Ledger](d)
+	default:
+		return true
 	}
 }
 

@@ -389,7 +389,7 @@ func retryMutants() []Mutant {
 func refusesUndone(d driver.Driver) bool {
 	ctx, ref := context.Background(), driver.Ref{Key: "undone", Nonce: newNonce()}
 	_ = d.Release(ctx, &driver.ReleaseRequest{Ref: ref, Undo: true})
-	_, err := d.Acquire(ctx, &driver.AcquireRequest{Ref: ref, TTL: time.Hour})
+	_, err := d.Acquire(ctx, &driver.AcquireRequest{Ref: ref, TTL: max(time.Second, d.Traits().MinTTL)})
 	if err == nil {
 		_ = d.Release(ctx, &driver.ReleaseRequest{Ref: ref})
 	}
