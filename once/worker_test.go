@@ -63,13 +63,14 @@ func work(args string) int {
 		return 5
 	}
 	effect := func(job string) {
+		d.note("work", fmt.Sprint(os.Getpid()))
 		time.Sleep(rand.N(20 * time.Millisecond))
 		d.note("effect", job)
 		time.Sleep(rand.N(20 * time.Millisecond))
 	}
 	todo := map[string]bool{}
 	for i := range jobs {
-		todo[fmt.Sprintf("%s-%d", [...]string{"rerun", "hold"}[i%2], i)] = true
+		todo[jobName(i)] = true
 	}
 	for len(todo) > 0 {
 		for job := range todo { // in an order of its own
@@ -98,3 +99,6 @@ func work(args string) int {
 	}
 	return 0
 }
+
+// jobName is the key of a job, and says which policy it has.
+func jobName(i int) string { return fmt.Sprintf("%s-%d", [...]string{"rerun", "hold"}[i%2], i) }

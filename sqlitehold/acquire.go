@@ -30,14 +30,14 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 			return err
 		}
 		for range 3 {
-			g, err = d.tryAcquire(w, req, string(holder))
+			g, err = d.tryAcquire(w, req, string(holder), d.moment())
 			if !errors.Is(err, errJustFreed) {
 				return err
 			}
 		}
 		// Others come and go too fast to be described one statement later. So let none come in between.
 		return w.transaction("BEGIN IMMEDIATE", func() error {
-			g, err = d.tryAcquire(w, req, string(holder))
+			g, err = d.tryAcquire(w, req, string(holder), d.moment())
 			return err
 		})
 	})
@@ -51,10 +51,9 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 // errJustFreed: the key was taken, and a moment later it was not.
 var errJustFreed = errors.New("the key has just become free")
 
-// tryAcquire takes the key, or finds out who has it.
-func (d *Driver) tryAcquire(w *writer, req *driver.AcquireRequest, holder string) (driver.Grant, error) {
+// tryAcquire takes the key, or finds out who has it, at the moment m.
+func (d *Driver) tryAcquire(w *writer, req *driver.AcquireRequest, holder string, m moment) (driver.Grant, error) {
 	key := req.Ref.Key
-	m := d.moment()
 	first, err := driver.TokenAfter(0, m.wall, req.Floor)
 	if err != nil {
 		return driver.Grant{}, &refusal{"acquire", key, err}

@@ -320,3 +320,24 @@ func TestStatesAreFrozen(t *testing.T) {
 		}
 	}
 }
+
+// One step is judged by one reading of the clock: a run whose term ends in the middle of it is either running or lapsed.
+func TestATermThatEndsDuringAClaim(t *testing.T) {
+	t.Parallel()
+	for early := range int64(10) {
+		path := tempFile(t)
+		m := newMachine()
+		d := openOn(t, path, m)
+		mustClaim(t, d, "job", driver.Hold) // for a minute
+		e := m.env()
+		e.now = func() time.Duration { return time.Duration(m.boot.Add(1)) } // time goes on with every look
+		other, err := newDriver(path, nil, e)
+		check(t, err)
+		m.boot.Store(int64(1000*time.Hour+time.Minute) - early)
+		g, err := other.Acquire(ctx, claim("job", time.Minute, driver.Hold))
+		if !isHeld(err) && !errors.Is(err, driver.ErrSuspended) {
+			t.Errorf("asked %d ns before its end: granted %+v, %v", early, g.Job, err)
+		}
+		check(t, other.Close())
+	}
+}

@@ -75,7 +75,7 @@ func (d *Driver) claim(w *writer, req *driver.AcquireRequest, holder string) (g 
 				return nil
 			}
 		}
-		g, err = d.tryAcquire(w, req, holder)
+		g, err = d.tryAcquire(w, req, holder, m) // the moment at which the record was judged, or a lapse could slip in between
 		var held *driver.HeldError
 		if errors.As(err, &held) {
 			answer = err

@@ -65,7 +65,7 @@ func TestListSkipsCounters(t *testing.T) {
 	check(t, d.writer.transaction("BEGIN", func() error {
 		for i := range n {
 			req := acquire(fmt.Sprintf("key %06d", i), time.Hour)
-			if _, err := d.tryAcquire(d.writer, req, "{}"); err != nil {
+			if _, err := d.tryAcquire(d.writer, req, "{}", d.moment()); err != nil {
 				return err
 			}
 			if i%listStep == 7 || i == n-1 || i == listStep || i == listStep-1 {
