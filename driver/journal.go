@@ -56,6 +56,9 @@ func (p Policy) String() string {
 //   - Otherwise a term starts, and the record says that the job is running under it. Runs goes up by one. Grant.Job is the
 //     record as it is now.
 //
+// Record and term are judged by one reading of the clock. With two, a term that ends in between is taken for one that
+// stands when the record is judged and for one that has ended when the key is, and a job to be held runs again.
+//
 // If the run before has lapsed, Lapses goes up by one in either case.
 //
 // The caller guarantees that Input has at most MaxJobText bytes, that MaxRuns is not negative, and that Keep is longer
