@@ -28,14 +28,14 @@ func newNonce() string {
 
 // once makes one try and gives back what an unclear one may have won.
 func (a *attempt) once(ctx context.Context) (*Lease, error) {
-	lease, err := a.try(ctx)
+	lease, err := a.try(ctx, a.lock.c.drv.Acquire)
 	a.giveUp()
 	return lease, err
 }
 
-// wait tries until the lock is ours or ctx ends: after a hint from the store, when the present term should be over, and
+// poll tries until the lock is ours or ctx ends: after a hint from the store, when the present term should be over, and
 // now and then in any case, because hints can be lost and keys can be freed by hand.
-func (a *attempt) wait(ctx context.Context) (*Lease, error) {
+func (a *attempt) poll(ctx context.Context) (*Lease, error) {
 	lease, err := a.once(ctx)
 	if err == nil || !errors.Is(err, ErrHeld) {
 		return lease, err
@@ -47,7 +47,7 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 	hints, stop := a.watch(ctx)
 	defer stop()
 	defer a.giveUp()
-	poll := backStop{pushed: hints != nil}
+	pause := backStop{pushed: hints != nil}
 	timer := time.NewTimer(0) // the key may have become free before the watch began
 	defer timer.Stop()
 	held, failed := err, error(nil) // the last answer about the lock itself, and of the store if that failed since
@@ -61,7 +61,7 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 		if why := a.ended(ctx); why != nil {
 			return nil, gaveUpWaiting(held, failed, why)
 		}
-		lease, err = a.try(ctx)
+		lease, err = a.try(ctx, a.lock.c.drv.Acquire)
 		switch {
 		case err == nil:
 			return lease, nil
@@ -70,7 +70,7 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 		case ctx.Err() == nil: // else it is the end of the wait that made it fail
 			failed = err
 		}
-		timer.Reset(poll.next(err))
+		timer.Reset(pause.next(err))
 	}
 }
 
@@ -123,8 +123,10 @@ func (a *attempt) watch(ctx context.Context) (<-chan struct{}, func()) {
 	return w.hints, func() { a.lock.c.also(w.stop) }
 }
 
-// try sends one acquire and judges the answer.
-func (a *attempt) try(ctx context.Context) (*Lease, error) {
+// try sends one acquire, by what is given, and judges the answer.
+func (a *attempt) try(
+	ctx context.Context, acquire func(context.Context, *driver.AcquireRequest) (driver.Grant, error),
+) (*Lease, error) {
 	l, c := a.lock, a.lock.c
 	if err := c.begin(); err != nil {
 		return nil, err
@@ -134,23 +136,18 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 		nonce = newNonce()
 	}
 	a.nonce = ""
-	req := &driver.AcquireRequest{
-		Ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce},
-		TTL: l.opts.TTL, MinHold: l.opts.MinHold,
-		Floor: driver.TokenAt(time.Now()), Holder: c.holder,
-	}
-	req.Holder.Purpose = l.opts.Purpose
+	req := l.request(nonce)
 	trust := l.opts.TTL - margin(l.opts.TTL)
 	undo := func() { c.undoer.addAcquire(l, req.Ref) }
 
 	sent := c.clock.now() // before the first byte: the store starts to count later
 	grant, err := call(ctx, c, min(c.timeout, trust),
-		func(ctx context.Context) (driver.Grant, error) { return c.drv.Acquire(ctx, req) },
+		func(ctx context.Context) (driver.Grant, error) { return acquire(ctx, req) },
 		func(driver.Grant, error) { undo() })
 	got := c.clock.now()
 
 	if err == nil && ctx.Err() == nil && got.sub(sent) < trust {
-		return l.granted(nonce, sent, trust, grant, a.start), nil
+		return l.granted(nonce, sent, sent, l.opts.TTL, grant, a.start), nil
 	}
 	defer c.end()
 	var held *driver.HeldError
@@ -176,6 +173,17 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 		c.emit(Event{Kind: Failed, Name: l.name, Key: l.key, Waited: time.Since(a.start), Err: failed})
 	}
 	return nil, failed
+}
+
+// request is what is asked of the store.
+func (l *Lock) request(nonce string) *driver.AcquireRequest {
+	req := &driver.AcquireRequest{
+		Ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce},
+		TTL: l.opts.TTL, MinHold: l.opts.MinHold,
+		Floor: driver.TokenAt(time.Now()), Holder: l.c.holder,
+	}
+	req.Holder.Purpose = l.opts.Purpose
+	return req
 }
 
 func holderOf(h *HeldError) *Holder {

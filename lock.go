@@ -155,5 +155,8 @@ func (l *Lock) acquireFor(ctx context.Context, wait time.Duration) (*Lease, erro
 		ctx, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
 	}
-	return a.wait(ctx)
+	if l.c.line != nil {
+		return a.stand(ctx)
+	}
+	return a.poll(ctx)
 }

@@ -11,10 +11,13 @@ import (
 )
 
 // A Driver is one user's access to a Store, as a connection is to a server. It implements driver.Driver, BatchRenewer,
-// Waiter, Lister and Breaker, and is safe for concurrent use.
+// Queue, Waiter, Lister and Breaker, and is safe for concurrent use.
 type Driver struct {
 	store  *Store
 	closed atomic.Bool
+
+	seen time.Time         // when it last said that it is alive; under store.mu
+	hear func(driver.Push) // likewise
 }
 
 // NewDriver returns a driver on opts.Store. Several on one store behave like several processes on one server.
@@ -36,6 +39,7 @@ func (d *Driver) Traits() driver.Traits {
 		Clock:    driver.MonotonicClock,
 		MinTTL:   100 * time.Millisecond,
 		Prompt:   true,
+		FIFO:     true,
 	}
 }
 
