@@ -83,7 +83,50 @@ func lifeOf(t *testing.T, d *Driver, patience time.Duration) error {
 	if _, err := d.Acquire(ctx, req); err != nil {
 		return err
 	}
-	return d.Break(ctx, &driver.BreakRequest{Ref: req.Ref, By: "test", Now: true})
+	if err := d.Break(ctx, &driver.BreakRequest{Ref: req.Ref, By: "test", Now: true}); err != nil || !d.Traits().FIFO {
+		return err
+	}
+	return lineOf(t, d, patience)
+}
+
+// lineOf does everything once that there is to a waiting line.
+func lineOf(t *testing.T, d *Driver, patience time.Duration) error {
+	ctx := t.Context()
+	pushes := make(chan driver.Push, 10)
+	if err := d.Listen(ctx, func(p driver.Push) { pushes <- p }); err != nil {
+		return err
+	}
+	first, second := request("line", time.Minute), request("line", time.Minute)
+	if _, err := d.Acquire(ctx, first); err != nil {
+		return err
+	}
+	var held *driver.HeldError
+	if _, err := d.Enqueue(ctx, second); !errors.As(err, &held) || held.Place != 1 {
+		return errors.Join(err, errors.New("no place in line"))
+	}
+	if s := d.Attend(ctx, []*driver.AcquireRequest{second}); s[0].Err != nil || s[0].Place != 1 {
+		return errors.Join(s[0].Err, errors.New("no place in line"))
+	}
+	third := request("line", time.Minute)
+	if _, err := d.Enqueue(ctx, third); !errors.As(err, &held) {
+		return err
+	}
+	for _, ref := range []driver.Ref{third.Ref, first.Ref} { // one leaves the line, one the key
+		if err := d.Release(ctx, &driver.ReleaseRequest{Ref: ref}); err != nil {
+			return err
+		}
+	}
+	for {
+		select {
+		case p := <-pushes:
+			if p.Nonce == "" {
+				continue
+			}
+			return d.Release(ctx, &driver.ReleaseRequest{Ref: second.Ref})
+		case <-time.After(patience):
+			return errors.New("no push")
+		}
+	}
 }
 
 func TestDocumentedACLIsEnough(t *testing.T) {

@@ -118,9 +118,9 @@ func TestARepeatedReleaseIsOne(t *testing.T) {
 	d := openDriver(t, testenv.StartRedis(t).Addr, nil)
 	req := request("k", time.Hour)
 	grant(t, d, req)
-	args := []any{req.Ref.Nonce, 0, randomHex(8), "0", d.channel(), "0"}
+	args := []any{req.Ref.Nonce, 0, randomHex(8), "0"}
 	for range 2 { // the very same bytes
-		reply, err := d.call(t.Context(), d.scripts.release, d.keys("k", d.watchersKey("k")), args...)
+		reply, err := d.call(t.Context(), d.scripts.release, d.withAll("k"), args...)
 		if err := d.ended("release", "k", reply, err); err != nil {
 			t.Errorf("Release: %v", err)
 		}
@@ -194,7 +194,7 @@ func atoi(b []byte) (n int) {
 	return n
 }
 
-// Hints get lost. A waiter is granted all the same, by its poll.
+// Messages get lost. A waiter is granted all the same, by its heartbeat.
 func TestHintsLost(t *testing.T) {
 	t.Parallel()
 	r := testenv.StartRedis(t)
@@ -215,7 +215,7 @@ func TestHintsLost(t *testing.T) {
 		granted <- err
 	}()
 	testenv.Eventually(t, "the waiter stands in line", func() bool {
-		return r.Do(t, "LLEN", near.watchersKey("k")) == "1"
+		return r.Do(t, "LLEN", near.lineKey("k")) == "1"
 	})
 	if err := holder.Release(t.Context()); err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestHintsLost(t *testing.T) {
 		if err != nil {
 			t.Errorf("Acquire: %v", err)
 		}
-	case <-time.After(20 * time.Second): // one interval of the poll is 3 s
+	case <-time.After(20 * time.Second): // one heartbeat is 1 s
 		t.Fatal("the waiter sleeps although the key is free")
 	}
 	if swallowed.Load() == 0 {

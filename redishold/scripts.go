@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -32,16 +33,21 @@ var (
 	luaWatch string
 	//go:embed lua/leave.lua
 	luaLeave string
+	//go:embed lua/attend.lua
+	luaAttend string
 )
 
 type script struct{ source, sha string }
 
-type scripts struct{ acquire, renew, release, breakTerm, look, watch, leave *script }
+type scripts struct{ acquire, renew, release, breakTerm, look, watch, leave, attend *script }
 
-func newScripts(plain bool) *scripts {
-	head := luaCommon + luaSlots
+// newScripts makes the scripts of a driver, with the names of its channels and of what says that a process is alive.
+func newScripts(plain bool, channel, alive string) *scripts {
+	head := fmt.Sprintf("local CHANNEL, ALIVE = '%s', %s\n", channel, alive) + luaCommon
 	if plain {
-		head = luaCommon + luaPlain
+		head += luaPlain
+	} else {
+		head += luaSlots
 	}
 	s := func(body string) *script {
 		sum := sha1.Sum([]byte(head + body))
@@ -49,7 +55,7 @@ func newScripts(plain bool) *scripts {
 	}
 	return &scripts{
 		acquire: s(luaAcquire), renew: s(luaRenew), release: s(luaRelease), breakTerm: s(luaBreak), look: s(luaLook),
-		watch: s(luaWatch), leave: s(luaLeave),
+		watch: s(luaWatch), leave: s(luaLeave), attend: s(luaAttend),
 	}
 }
 

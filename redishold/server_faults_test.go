@@ -40,7 +40,7 @@ func TestStoppedServerEndsTheWorkInTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		slot := reply.([]any)[1].(string)
-		end, err := parseTime(slot[2:18])
+		end, err := parseTime(slot[3:19])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -34,6 +34,7 @@ type hub struct {
 	sub         *redis.PubSub
 	barred      time.Time // until then there is no use in trying
 	warned      bool
+	hear        func(driver.Push) // the caller of Listen
 	watches     map[string]*watch
 	last        int
 	closed      bool
@@ -135,12 +136,19 @@ func (h *hub) listen(events <-chan any) {
 				w.hint()
 			}
 			h.mu.Unlock()
+			h.handOver(driver.Push{})
 		}
 	}
 }
 
-// deliver hands a hint to its watcher, or passes it on if that one has gone.
+// deliver hands a push to the caller of Listen, and a hint to its watcher.
 func (h *hub) deliver(payload string) {
+	if len(payload) >= pushLen {
+		if p, err := h.d.parsePush(payload); err == nil {
+			h.handOver(p)
+		}
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w := h.watches[payload]; w != nil {
@@ -173,7 +181,7 @@ func (h *hub) add(key string) (*watch, error) {
 // stand puts the watcher into the line if it is not there.
 func (w *watch) stand(ctx context.Context, front bool) error {
 	d := w.hub.d
-	reply, err := d.call(ctx, d.scripts.watch, d.keys(w.key, d.watchersKey(w.key)),
+	reply, err := d.call(ctx, d.scripts.watch, d.withAll(w.key),
 		w.hub.id+w.id, digit(front), lineTTL.Milliseconds())
 	if err == nil && front && reply == int64(1) {
 		w.hint() // it was freed while nobody stood in line
@@ -236,7 +244,7 @@ func (w *watch) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
 	defer cancel()
 	// If it fails, the place in line goes by its TTL, or costs one hint.
-	_, _ = d.call(ctx, d.scripts.leave, d.keys(w.key, d.watchersKey(w.key)), w.hub.id+w.id, d.channel(), digit(d.cluster != nil))
+	_, _ = d.call(ctx, d.scripts.leave, d.withAll(w.key), w.hub.id+w.id)
 }
 
 // close ends the subscription. Watches that have not been stopped get no more hints.
