@@ -535,9 +535,11 @@ func TestR6ShortTTLs(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(time.Second)
+		r.q.mu.Lock()
 		if r.q.beats < 12 {
 			r.Errorf("%d heartbeats in a second, want one every TTL/4: grants would arrive worn down", r.q.beats)
 		}
+		r.q.mu.Unlock()
 		release(r.T, lease)
 		wg.Wait()
 		if !slices.IsSorted(order) || len(order) != 50 {

@@ -215,7 +215,7 @@ func TestHintsLost(t *testing.T) {
 		granted <- err
 	}()
 	testenv.Eventually(t, "the waiter stands in line", func() bool {
-		return r.Do(t, "LLEN", near.lineKey("k")) == "1"
+		return r.Do(t, "LLEN", near.lineKey("k")) == "1" && r.Do(t, "PUBSUB", "CHANNELS", "*") != ""
 	})
 	if err := holder.Release(t.Context()); err != nil {
 		t.Fatal(err)

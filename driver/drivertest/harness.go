@@ -44,7 +44,7 @@ type testCase struct {
 func allCases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{
-		exclusionCases, stayTakenCases, tokenCases, renewCases, releaseCases, breakCases, retryCases, waitCases,
+		exclusionCases, stayTakenCases, tokenCases, renewCases, releaseCases, breakCases, retryCases, waitCases, queueCases,
 		residueCases, boundedCases, heldCases, endingCases, listCases, keyCases, historyCases,
 	} {
 		all = append(all, some...)

@@ -73,6 +73,12 @@ func TestASlowStorePasses(t *testing.T) {
 // plain has none of the optional interfaces.
 type plain struct{ driver.Driver }
 
+func (p plain) Traits() driver.Traits {
+	t := p.Driver.Traits()
+	t.FIFO = false
+	return t
+}
+
 func TestAStoreWithoutOptionsPasses(t *testing.T) {
 	Run(t, memory(func(d driver.Driver) driver.Driver { return plain{d} }))
 }
@@ -192,7 +198,7 @@ func TestFalseTraitsAreNoticed(t *testing.T) {
 		},
 		{
 			"cannot wake and says that it keeps a line",
-			[]string{"R6/NoQueueWithoutWaiter"},
+			[]string{"R6/FIFOHasALine"},
 			withTraits(func(t *driver.Traits) { t.FIFO = true })(plain{}).(*changed).over,
 		},
 		{"breaks what nobody can see", []string{"R4/BreakNowFreesAtOnce", "R4/BreakMatchesTheNonce"}, lacksLister},
@@ -259,7 +265,7 @@ func TestLeftoversAreNoticed(t *testing.T) {
 func TestEveryCaseHasAMutant(t *testing.T) {
 	tested := map[string]bool{
 		"R1/NoOverlapUnderFaults": true, // has its own in history_test.go
-		"R6/NoQueueWithoutWaiter": true, // see TestFalseTraitsAreNoticed
+		"R6/FIFOHasALine":         true, // see TestFalseTraitsAreNoticed
 	}
 	names, cases := map[string]bool{}, map[string]bool{}
 	for _, m := range Mutants() {
