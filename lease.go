@@ -41,6 +41,9 @@ func (l *Lock) granted(nonce string, began, sent instant, lasts time.Duration, g
 		began: began, trust: lasts - margin(lasts), confirmed: sent, done: make(chan struct{}),
 		renewal: renewal{due: sent.mono.Add(lasts / 3)},
 	}
+	if lasts < l.opts.TTL { // a hand-over: work that is over before the claim is costs no renewal
+		lease.renewal.due = sent.mono.Add(lasts * 3 / 5)
+	}
 	watched := l.c.keeper.add(lease)
 	e := Event{Kind: Granted, Name: l.name, Key: l.key, Token: g.Token, Waited: time.Since(start), TTL: l.opts.TTL}
 	l.c.emit(e)

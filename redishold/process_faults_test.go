@@ -39,7 +39,7 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-var helpers = map[string]func(addr string){"hold": helperHold, "churn": helperChurn}
+var helpers = map[string]func(addr string){"hold": helperHold, "churn": helperChurn, "turns": helperTurns, "wait": helperWait}
 
 type helper struct {
 	cmd   *exec.Cmd
