@@ -21,6 +21,10 @@ var (
 	luaPlain string
 	//go:embed lua/acquire.lua
 	luaAcquire string
+	//go:embed lua/acquire_fast.lua
+	luaAcquireFast string
+	//go:embed lua/release_fast.lua
+	luaReleaseFast string
 	//go:embed lua/renew.lua
 	luaRenew string
 	//go:embed lua/release.lua
@@ -44,17 +48,20 @@ type scripts struct{ acquire, renew, release, breakTerm, look, watch, leave, att
 // newScripts makes the scripts of a driver, with the names of its channels and of what says that a process is alive.
 func newScripts(plain bool, channel, alive string) *scripts {
 	head := fmt.Sprintf("local CHANNEL, ALIVE = '%s', %s\n", channel, alive) + luaCommon
+	fastAcquire, fastRelease := luaAcquireFast, luaReleaseFast
 	if plain {
 		head += luaPlain
+		fastAcquire, fastRelease = "", ""
 	} else {
 		head += luaSlots
 	}
-	s := func(body string) *script {
-		sum := sha1.Sum([]byte(head + body))
-		return &script{source: head + body, sha: hex.EncodeToString(sum[:])}
+	made := func(source string) *script {
+		sum := sha1.Sum([]byte(source))
+		return &script{source: source, sha: hex.EncodeToString(sum[:])}
 	}
+	s := func(body string) *script { return made(head + body) }
 	return &scripts{
-		acquire: s(luaAcquire), renew: s(luaRenew), release: s(luaRelease), breakTerm: s(luaBreak), look: s(luaLook),
+		acquire: made(fastAcquire + head + luaAcquire), renew: s(luaRenew), release: made(fastRelease + head + luaRelease), breakTerm: s(luaBreak), look: s(luaLook),
 		watch: s(luaWatch), leave: s(luaLeave), attend: s(luaAttend),
 	}
 }

@@ -187,7 +187,7 @@ func (g *globals) open(label string, observer holdlock.Observer) (*holdlock.Clie
 	if err != nil {
 		return nil, err
 	}
-	return holdlock.NewClient(drv, &holdlock.ClientOptions{Label: label, Observer: observer, CallTimeout: g.Timeout})
+	return holdlock.NewClient(drv, &holdlock.ClientOptions{Label: label, Observer: observer, CallTimeout: g.Timeout, ConfirmGrants: true})
 }
 
 func (g *globals) openDriver() (driver.Driver, error) {
