@@ -32,6 +32,9 @@ type line struct {
 	running bool
 	places  map[string]*place // by nonce
 	now     bool              // attend at once: messages may have been lost
+
+	listening bool      // or about to
+	notBefore time.Time // the next try to
 }
 
 // A place is one nonce in line.
@@ -53,9 +56,9 @@ type outcome struct {
 }
 
 const (
-	beatEvery  = time.Second // at most, see interval
-	beatBudget = time.Second
-	beatAfter  = 2 * time.Millisecond // the end of the term before
+	beatEvery = time.Second // or sooner, see next
+	beatLeast = 100 * time.Millisecond
+	beatAfter = 2 * time.Millisecond // the end of the term before
 )
 
 func newLine(c *Client, q driver.Queue) *line {
@@ -136,12 +139,11 @@ func (l *line) hear(m driver.Push) {
 // run attends to the places until there is none.
 func (l *line) run() {
 	last := time.Now()
-	listening := l.listen()
-	l.now = listening // what was pushed before is lost
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		next, more := l.next(last)
+		l.listen()
+		next, budget, more := l.next(last)
 		if !more {
 			return
 		}
@@ -153,51 +155,61 @@ func (l *line) run() {
 		case <-l.ctx.Done():
 			continue
 		}
-		if !listening {
-			listening = l.listen()
-		}
 		last = time.Now()
-		l.beat()
+		l.beat(budget)
 	}
 }
 
-// next says when the next heartbeat is due, or that nobody waits any more.
-func (l *line) next(last time.Time) (at time.Time, more bool) {
+// next says when the next heartbeat is due and how long it may take, or that nobody waits any more.
+func (l *line) next(last time.Time) (at time.Time, budget time.Duration, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	waiting := l.waiting()
 	if len(waiting) == 0 || l.ctx.Err() != nil {
 		l.running = false
-		return at, false
-	}
-	if l.now {
-		l.now = false
-		return time.Time{}, true
+		return at, 0, false
 	}
 	// A pushed grant is trusted from the last heartbeat on, so heartbeats must be much closer together than grants last.
 	interval := beatEvery
 	for _, p := range waiting {
 		interval = min(interval, p.req.TTL/4)
 	}
+	budget = min(max(interval, beatLeast), l.c.timeout) // one that hangs must not hold up the next
 	at = last.Add(interval)
+	if l.now {
+		l.now = false
+		return time.Time{}, budget, true
+	}
 	for _, p := range waiting { // the expiry of a holder wakes nobody, so the next in line looks for itself
 		if !p.due.IsZero() && p.due.Before(at) {
 			at = p.due
 		}
 	}
-	return at, true
+	return at, budget, true
 }
 
-// listen makes the store push. Where it cannot, waiters are told by heartbeats.
-func (l *line) listen() bool {
-	_, err := call(l.ctx, l.c, beatBudget, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, l.queue.Listen(ctx, l.hear)
-	}, discard)
-	return err == nil
+// listen makes the store push, beside the heartbeats, if it does not yet. Where it cannot, waiters are told by heartbeats.
+func (l *line) listen() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listening || time.Now().Before(l.notBefore) || l.ctx.Err() != nil {
+		return
+	}
+	l.listening, l.notBefore = true, time.Now().Add(beatEvery)
+	l.wg.Go(func() {
+		_, err := call(l.ctx, l.c, l.c.timeout, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, l.queue.Listen(ctx, l.hear)
+		}, discard)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.listening = err == nil
+		l.now = err == nil // what was pushed before is lost
+		l.poke()
+	})
 }
 
 // beat sends one heartbeat for all places and hands out the answers.
-func (l *line) beat() {
+func (l *line) beat(budget time.Duration) {
 	l.mu.Lock()
 	places := l.waiting()
 	reqs := make([]*driver.AcquireRequest, len(places))
@@ -209,7 +221,7 @@ func (l *line) beat() {
 		return
 	}
 	sent := l.c.clock.now()
-	standings, err := call(l.ctx, l.c, min(l.c.timeout, beatBudget), func(ctx context.Context) ([]driver.Standing, error) {
+	standings, err := call(l.ctx, l.c, budget, func(ctx context.Context) ([]driver.Standing, error) {
 		return l.queue.Attend(ctx, reqs), nil
 	}, discard)
 	if err != nil {

@@ -94,6 +94,7 @@ func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
 	d.traits = driver.Traits{
 		Name: "redis", Location: location, Scope: driver.Cluster, Fencing: fencing, Forgets: forgets,
 		Clock: driver.WallClock, MinTTL: 100 * time.Millisecond, TTLStep: 3 * time.Millisecond,
+		Prompt: true, // see bounded
 	}
 	d.traits.FIFO = d.acks == 0 && !d.plain // see line.go
 	d.scripts = newScripts(d.plain, d.channel(), d.alive())

@@ -192,14 +192,19 @@ func TestLineOutlivesWaiters(t *testing.T) {
 			}
 			inLine("1")
 			next := make(chan *holdlock.Lease, 1)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
 			go func() {
-				lease, err := l.Acquire(context.Background())
-				if err != nil {
+				lease, err := l.Acquire(ctx)
+				if err != nil && ctx.Err() == nil {
 					t.Error(err)
 				}
 				next <- lease
 			}()
 			inLine("2")
+			testenv.Eventually(t, "both listen", func() bool {
+				return strings.Count(r.Do(t, "PUBSUB", "CHANNELS", "*"), d.channel()) == 2
+			})
 			start := time.Now()
 			for _, s := range steps {
 				s(t, r, h, holder)

@@ -2,7 +2,10 @@ package redishold
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"strconv"
 	"sync"
 	"time"
@@ -106,8 +109,7 @@ func (h *hub) subscribe(ctx context.Context) error {
 		return sub.Close()
 	}
 	h.sub = sub
-	events := sub.ChannelWithSubscriptions()
-	h.running.Go(func() { h.listen(events) })
+	h.running.Go(func() { h.listen(sub) })
 	return nil
 }
 
@@ -125,12 +127,27 @@ func (h *hub) bar(err error) {
 	}
 }
 
-func (h *hub) listen(events <-chan any) {
-	for e := range events {
-		switch e := e.(type) {
+// pingEvery is how long the connection may be silent before it is asked whether it lives, and how long it may take to answer.
+const pingEvery = 3 * time.Second
+
+// listen reads what is published to this process. It reads by itself, because whoever waits would wait for one more change
+// of goroutines if the client library did. A connection that fails is made anew by the library with the next read.
+func (h *hub) listen(sub *redis.PubSub) {
+	ctx := context.Background()
+	asked := false
+	for {
+		event, err := sub.ReceiveTimeout(ctx, pingEvery)
+		h.mu.Lock()
+		over := h.sub != sub
+		h.mu.Unlock()
+		if over {
+			return
+		}
+		var silent net.Error
+		switch e := event.(type) {
 		case *redis.Message:
 			h.deliver(e.Payload)
-		case *redis.Subscription: // the connection was lost and made anew, and hints may have been lost with it
+		case *redis.Subscription: // the connection was lost and made anew, and messages may have been lost with it
 			h.mu.Lock()
 			for _, w := range h.watches {
 				w.hint()
@@ -138,7 +155,36 @@ func (h *hub) listen(events <-chan any) {
 			h.mu.Unlock()
 			h.handOver(driver.Push{})
 		}
+		switch {
+		case err == nil:
+			asked = false
+		case errors.As(err, &silent) && silent.Timeout() && !asked:
+			asked = sub.Ping(ctx) == nil
+		case asked:
+			asked = false
+			if sub = h.again(sub); sub == nil {
+				return
+			}
+		default:
+			select {
+			case <-time.After(time.Duration(50+rand.IntN(100)) * time.Millisecond):
+			case <-h.d.closing:
+			}
+		}
 	}
+}
+
+// again replaces a connection that does not answer. Nil means that the driver was closed.
+func (h *hub) again(old *redis.PubSub) *redis.PubSub {
+	_ = old.Close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil
+	}
+	h.sub = h.d.client.Subscribe(context.Background())
+	_ = h.sub.Subscribe(context.Background(), h.d.channel()+h.id) // what fails is tried again by the next read
+	return h.sub
 }
 
 // deliver hands a push to the caller of Listen, and a hint to its watcher.
