@@ -31,7 +31,7 @@ func newNonce() string {
 
 // once makes one try and gives back what an unclear one may have won.
 func (a *attempt) once(ctx context.Context) (*Lease, error) {
-	lease, err := a.try(ctx)
+	lease, err := a.try(ctx, a.lock.c.drv.Acquire)
 	a.giveUp()
 	a.report(ctx, err, false)
 	return lease, err
@@ -54,10 +54,10 @@ func (a *attempt) report(ctx context.Context, err error, waited bool) {
 	a.lock.c.emit(e)
 }
 
-// wait tries until the lock is ours or ctx ends: after a hint from the store, when the present term should be over, and
+// poll tries until the lock is ours or ctx ends: after a hint from the store, when the present term should be over, and
 // now and then in any case, because hints can be lost and keys can be freed by hand.
-func (a *attempt) wait(ctx context.Context) (*Lease, error) {
-	lease, err := a.try(ctx)
+func (a *attempt) poll(ctx context.Context) (*Lease, error) {
+	lease, err := a.try(ctx, a.lock.c.drv.Acquire)
 	if err == nil || !errors.Is(err, ErrHeld) && !errors.Is(err, driver.ErrAbstains) {
 		a.giveUp()
 		a.report(ctx, err, false)
@@ -70,7 +70,7 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 	hints, stop := a.watch(ctx)
 	defer stop()
 	defer a.giveUp()
-	poll := backStop{pushed: hints != nil}
+	pause := backStop{pushed: hints != nil}
 	timer := time.NewTimer(0) // the key may have become free before the watch began
 	defer timer.Stop()
 	held, failed := err, error(nil) // the last answer about the lock itself, and of the store if that failed since
@@ -84,14 +84,14 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 		case <-a.lock.c.closing:
 		case <-hints:
 		case <-timer.C:
-			a.idle = poll.pushed && tries > 0
+			a.idle = pause.pushed && tries > 0
 		}
 		if why := a.ended(ctx); why != nil {
 			err := gaveUpWaiting(held, failed, why)
 			a.report(ctx, err, true)
 			return nil, err
 		}
-		lease, err = a.try(ctx)
+		lease, err = a.try(ctx, a.lock.c.drv.Acquire)
 		switch {
 		case err == nil:
 			return lease, nil
@@ -102,7 +102,7 @@ func (a *attempt) wait(ctx context.Context) (*Lease, error) {
 		case ctx.Err() == nil: // else it is the end of the wait that made it fail
 			failed = err
 		}
-		timer.Reset(poll.next(err))
+		timer.Reset(pause.next(err))
 	}
 }
 
@@ -155,8 +155,10 @@ func (a *attempt) watch(ctx context.Context) (<-chan struct{}, func()) {
 	return w.hints, func() { a.lock.c.also(w.stop) }
 }
 
-// try sends one acquire and judges the answer.
-func (a *attempt) try(ctx context.Context) (*Lease, error) {
+// try sends one acquire, by what is given, and judges the answer.
+func (a *attempt) try(
+	ctx context.Context, acquire func(context.Context, *driver.AcquireRequest) (driver.Grant, error),
+) (*Lease, error) {
 	l, c := a.lock, a.lock.c
 	if err := c.begin(); err != nil {
 		return nil, err
@@ -168,23 +170,19 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 		idle = false // it must find out about itself
 	}
 	a.nonce = ""
-	req := &driver.AcquireRequest{
-		Ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce},
-		TTL: l.opts.TTL, MinHold: l.opts.MinHold,
-		Floor: driver.TokenAt(time.Now()), Holder: c.holder, BackStop: idle, Once: a.claim,
-	}
-	req.Holder.Purpose = l.opts.Purpose
+	req := l.request(nonce)
+	req.BackStop, req.Once = idle, a.claim
 	trust := l.opts.TTL - margin(l.opts.TTL)
 	undo := func() { c.undoer.addAcquire(l, req.Ref) }
 
 	sent := c.clock.now() // before the first byte: the store starts to count later
 	grant, err := call(ctx, c, min(c.timeout, trust),
-		func(ctx context.Context) (driver.Grant, error) { return c.drv.Acquire(ctx, req) },
+		func(ctx context.Context) (driver.Grant, error) { return acquire(ctx, req) },
 		func(driver.Grant, error) { undo() })
 	got := c.clock.now()
 
 	if err == nil && ctx.Err() == nil && got.sub(sent) < trust {
-		return l.granted(nonce, sent, trust, grant, a.start, a.met), nil
+		return l.granted(nonce, sent, sent, l.opts.TTL, grant, a.start, a.met), nil
 	}
 	defer c.end()
 	var held *driver.HeldError
@@ -207,6 +205,17 @@ func (a *attempt) try(ctx context.Context) (*Lease, error) {
 		a.nonce = nonce // the next try may find that this one won; an abandoned call undoes itself when it returns
 	}
 	return nil, failed
+}
+
+// request is what is asked of the store.
+func (l *Lock) request(nonce string) *driver.AcquireRequest {
+	req := &driver.AcquireRequest{
+		Ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce},
+		TTL: l.opts.TTL, MinHold: l.opts.MinHold,
+		Floor: driver.TokenAt(time.Now()), Holder: l.c.holder,
+	}
+	req.Holder.Purpose = l.opts.Purpose
+	return req
 }
 
 func holderOf(h *HeldError) *Holder {

@@ -36,6 +36,10 @@ type ClientOptions struct {
 	// CallTimeout bounds every call of the store; a hung store costs this much and no more. Renewals are bounded further,
 	// by a quarter of the TTL, so that there is time for another try. Default 5 s.
 	CallTimeout time.Duration
+	// ConfirmGrants makes Acquire and Do confirm a grant that was handed over in line before they return, so that the lease
+	// begins with its full TTL: one more call. Without it such a lease begins with up to driver.Provisional (3 s), which its first
+	// renewal extends. It is for callers who do not look at the lease's end again, or give it more than that to end in.
+	ConfirmGrants bool
 }
 
 // A Client holds locks in one store. Open one per store and program, with the Open function of the store's package, and
@@ -43,6 +47,7 @@ type ClientOptions struct {
 type Client struct {
 	drv      driver.Driver
 	batch    driver.BatchRenewer // the driver's abilities; nil if it lacks one
+	line     *line               // nil if the store keeps no waiting lines
 	waiter   driver.Waiter
 	lister   driver.Lister
 	breaker  driver.Breaker
@@ -54,6 +59,7 @@ type Client struct {
 	observer Observer
 	recorder Recorder
 	timeout  time.Duration
+	confirm  bool // ConfirmGrants, or the store needs it
 	clock    clock
 	keeper   *keeper
 	undoer   *undoer
@@ -82,10 +88,13 @@ func NewClient(drv driver.Driver, opts *ClientOptions) (*Client, error) {
 	c := &Client{
 		drv: drv, traits: drv.Traits(), log: opts.Logger, observer: opts.Observer, recorder: opts.Recorder,
 		holder:  driver.Holder{Host: host, PID: os.Getpid(), Label: opts.Label},
-		timeout: opts.CallTimeout, clock: realClock(),
+		timeout: opts.CallTimeout, confirm: opts.ConfirmGrants || drv.Traits().Forgets == driver.OnFailover, clock: realClock(),
 		closing: make(chan struct{}), drained: make(chan struct{}),
 	}
 	c.batch, _ = driver.As[driver.BatchRenewer](drv)
+	if queue, ok := driver.As[driver.Queue](drv); ok {
+		c.line = newLine(c, queue)
+	}
 	c.waiter, _ = driver.As[driver.Waiter](drv)
 	c.lister, _ = driver.As[driver.Lister](drv)
 	c.breaker, _ = driver.As[driver.Breaker](drv)
@@ -167,6 +176,9 @@ func (c *Client) Shutdown(ctx context.Context) error {
 			err = fmt.Errorf("holdlock: shut down with leases still held: %d, free after their TTL: %w",
 				n, waitError(ctx))
 		}
+	}
+	if c.line != nil {
+		c.line.stop()
 	}
 	c.undoer.stop(ctx)
 	c.keeper.stop()

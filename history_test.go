@@ -34,6 +34,9 @@ type section struct {
 
 // findings are what is wrong with a history: sections that overlap (R1, R2), and tokens that repeat or fall (R3).
 func findings(history []section) (out []string) {
+	if len(history) == 0 {
+		return nil
+	}
 	slices.SortFunc(history, func(a, b section) int { return a.granted.Compare(b.granted) })
 	for i, s := range history[1:] {
 		if before := history[i]; s.granted.Before(before.ended) {

@@ -17,15 +17,15 @@ type Lease struct {
 	lock  *Lock
 	ref   driver.Ref
 	token Token
-	began instant       // when the acquire was sent
-	trust time.Duration // TTL − margin: how long a confirmation is worth
+	began instant       // when the acquire was sent, or the hand-over arrived
 	job   *driver.Job   // that it is a run of; nil if it is none
 	done  chan struct{} // closed when err is set
 
 	mu        sync.Mutex
-	confirmed instant // when the last confirmed request was sent: trust counts from here
-	err       error   // nil while the lease lasts, else why it ended
-	released  bool    // Release was called
+	confirmed instant       // when the last confirmed request was sent: trust counts from here
+	trust     time.Duration // how long that is worth: TTL − margin, less after a hand-over
+	err       error         // nil while the lease lasts, else why it ended
+	released  bool          // Release was called
 	renewal   renewal
 	works     map[*work]struct{}
 
@@ -37,12 +37,16 @@ type Lease struct {
 // work is one context that ends with the lease.
 type work struct{ cancel context.CancelCauseFunc }
 
-// granted makes the lease of a grant and puts it under the keeper's eye. The caller has counted it with begin.
-func (l *Lock) granted(nonce string, sent instant, trust time.Duration, g driver.Grant, start time.Time, contended bool) *Lease {
+// granted makes the lease of a grant that lasts for some time from sent on, and puts it under the keeper's eye. The caller
+// has counted it with begin.
+func (l *Lock) granted(nonce string, began, sent instant, lasts time.Duration, g driver.Grant, start time.Time, contended bool) *Lease {
 	lease := &Lease{
 		lock: l, ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce}, token: g.Token, job: g.Job,
-		began: sent, trust: trust, confirmed: sent, done: make(chan struct{}),
-		renewal: renewal{due: sent.mono.Add(l.opts.TTL / 3)},
+		began: began, trust: lasts - margin(lasts), confirmed: sent, done: make(chan struct{}),
+		renewal: renewal{due: sent.mono.Add(lasts / 3)},
+	}
+	if lasts < l.opts.TTL { // a hand-over: work that is over before the claim is costs no renewal
+		lease.renewal.due = sent.mono.Add(lasts * 3 / 5)
 	}
 	watched := l.c.keeper.add(lease)
 	e := Event{Kind: Granted, Name: l.name, Key: l.key, Token: g.Token, Waited: time.Since(start), Contended: contended, TTL: l.opts.TTL}

@@ -168,5 +168,8 @@ func (l *Lock) acquireAs(ctx context.Context, wait time.Duration, claim *driver.
 		ctx, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
 	}
-	return a.wait(ctx)
+	if l.c.line != nil && claim == nil { // a hand-over in line does not look at the record of a job
+		return a.stand(ctx)
+	}
+	return a.poll(ctx)
 }

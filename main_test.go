@@ -27,10 +27,10 @@ type hooked struct {
 	calls   atomic.Int64
 }
 
-// Traits do not promise what a hook may break.
+// Traits do not promise what a hook may break. Without FIFO there is no line: waiters are hinted, and poll.
 func (h *hooked) Traits() driver.Traits {
 	t := h.Driver.Traits()
-	t.Prompt = false
+	t.Prompt, t.FIFO = false, false
 	return t
 }
 

@@ -88,7 +88,7 @@ func (l *Lease) renewed(sent, now instant, err error) *LostError {
 	case l.left(now) <= 0:
 		return l.lossOf(now)
 	case err == nil:
-		l.confirmed = sent
+		l.confirmed, l.trust = sent, ttl-margin(ttl)
 		l.renewal = renewal{due: sent.mono.Add(ttl / 3)}
 		return nil
 	case errors.Is(err, driver.ErrBroken):
@@ -96,7 +96,7 @@ func (l *Lease) renewed(sent, now instant, err error) *LostError {
 	case errors.Is(err, driver.ErrGone):
 		return l.lostError(LossGone, err)
 	}
-	l.renewal = renewal{due: now.mono.Add(jitter(ttl / 12)), lastErr: err}
+	l.renewal = renewal{due: now.mono.Add(jitter(min(ttl, l.trust) / 12)), lastErr: err}
 	return nil
 }
 

@@ -87,7 +87,9 @@ func (u *undoer) run(done chan struct{}) {
 
 // do makes one try and puts the job back in the queue if the store failed.
 func (u *undoer) do(job undo) {
-	_, err := call(u.ctx, u.c, u.c.timeout, func(ctx context.Context) (struct{}, error) {
+	// One that hangs must not hold up the others for longer than their terms last.
+	budget := min(u.c.timeout, max(job.lock.opts.TTL/4, 100*time.Millisecond))
+	_, err := call(u.ctx, u.c, budget, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, u.c.drv.Release(ctx, &driver.ReleaseRequest{
 			Ref: job.ref, KeepFor: max(0, time.Until(job.keepUntil)), Undo: job.acquire, Record: job.record,
 		})

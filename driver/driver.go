@@ -61,7 +61,7 @@ type Driver interface {
 
 	// Release ends the term Ref. With KeepFor the key stays taken ("cooling") that much longer, by nobody. The error
 	// wraps ErrGone if Ref is not the current, unexpired term; a second Release of the same term gives ErrGone too. A term
-	// that an operator has broken can be released as long as it stands.
+	// that an operator has broken can be released as long as it stands. In a Queue it also takes Ref out of the line.
 	Release(ctx context.Context, req *ReleaseRequest) error
 
 	// Close frees what the driver itself opened. Terms are not touched. Calls after Close fail with ErrClosed.
@@ -187,7 +187,7 @@ type RenewResult struct {
 // A Waiter can tell a waiting process that a key may have become free.
 //
 // Watch registers interest and returns at once. From then until stop, one value arrives on hints some time after each
-// release of the key by anyone; hints may be spurious, coalesce, and get lost, so the caller tries again after Watch
+// release of the key by anyone that does not hand it over (see Queue); hints may be spurious, coalesce, and get lost, so the caller tries again after Watch
 // returns and keeps a slow poll behind it. A store with several watchers of a key wakes one of them, in the order they
 // registered; a watcher that died delays the others for a bounded time only. stop may be called more than once, does not
 // wait for a hung store longer than a second, and leaves nothing behind. The caller never closes hints, and neither does

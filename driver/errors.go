@@ -23,8 +23,11 @@ var (
 	ErrClosed = errors.New("store is closed")
 )
 
-// HeldError is the answer to an Acquire of a key that is taken.
-type HeldError struct{ Term Term }
+// HeldError is the answer to an Acquire or Enqueue of a key that is taken.
+type HeldError struct {
+	Term  Term
+	Place int // of Enqueue: where Ref stands in line, 1 is next
+}
 
 // Error names the key and the holder.
 func (e *HeldError) Error() string {

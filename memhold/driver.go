@@ -11,10 +11,13 @@ import (
 )
 
 // A Driver is one user's access to a Store, as a connection is to a server. It implements driver.Driver, BatchRenewer,
-// Waiter, Lister, Breaker and Journal, and is safe for concurrent use.
+// Queue, Waiter, Lister, Breaker, Journal and Ledger, and is safe for concurrent use.
 type Driver struct {
 	store  *Store
 	closed atomic.Bool
+
+	seen time.Time         // when it last said that it is alive; under store.mu
+	hear func(driver.Push) // likewise
 }
 
 // NewDriver returns a driver on opts.Store. Several on one store behave like several processes on one server.
@@ -37,6 +40,7 @@ func (d *Driver) Traits() driver.Traits {
 		Records:  driver.WhileItLasts,
 		MinTTL:   100 * time.Millisecond,
 		Prompt:   true,
+		FIFO:     true,
 	}
 }
 

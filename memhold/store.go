@@ -14,14 +14,15 @@ import (
 type Store struct {
 	mu       sync.Mutex
 	slots    map[string]*slot      // by key
-	watchers map[string][]*watcher // by key, in the order in which they came; see watch.go
+	lines    map[string][]*place   // by key, in the order in which they came; see queue.go
+	watchers map[string][]*watcher // likewise; see watch.go
 	visits   []visit               // one for each slot, by time; see forget.go
 	records  map[recordID]record   // see ledger.go
 }
 
 // NewStore returns an empty store.
 func NewStore() *Store {
-	return &Store{slots: map[string]*slot{}, watchers: map[string][]*watcher{}}
+	return &Store{slots: map[string]*slot{}, lines: map[string][]*place{}, watchers: map[string][]*watcher{}}
 }
 
 // A slot is what the store knows about one key.
@@ -57,30 +58,42 @@ func (s *slot) keep(t time.Time) {
 
 func (s *Store) acquire(now time.Time, req *driver.AcquireRequest) (driver.Grant, error) {
 	key := req.Ref.Key
-	until := now.Add(max(req.TTL, req.MinHold))
-	at, known := s.slots[key]
-	if !known {
-		at = &slot{}
-	}
-	if req.Once != nil {
-		if err := at.inTheWay(now, req); err != nil {
-			return driver.Grant{}, err
+	s.promote(now, key)
+	if at := s.slots[key]; at != nil {
+		if req.Once != nil {
+			if err := at.inTheWay(now, req); err != nil {
+				return driver.Grant{}, err
+			}
 		}
-	}
-
-	if at.taken(now) {
+		if !at.taken(now) {
+			return s.start(now, req)
+		}
 		if !at.belongsTo(req.Ref) || at.ending == driver.Broken {
 			return driver.Grant{}, &driver.HeldError{Term: at.describe(key, now)}
 		}
 		// Already mine: the first reply was lost. The caller counts from the sending of this try, so its time starts anew.
-		at.keep(until)
-		grant := driver.Grant{Token: at.token, Previous: at.term.previous, Prior: at.term.prior}
+		at.keep(now.Add(max(req.TTL, req.MinHold)))
+		grant := at.grant()
 		if req.Once != nil {
 			grant.Job = at.showJob(key, now)
 		}
 		return grant, nil
 	}
+	return s.start(now, req)
+}
 
+// grant is what is told to the holder of the term that stands.
+func (s *slot) grant() driver.Grant {
+	return driver.Grant{Token: s.token, Previous: s.term.previous, Prior: s.term.prior}
+}
+
+// start begins a term of a key that is free.
+func (s *Store) start(now time.Time, req *driver.AcquireRequest) (driver.Grant, error) {
+	key := req.Ref.Key
+	at, known := s.slots[key]
+	if !known {
+		at = &slot{}
+	}
 	token, err := driver.TokenAfter(at.token, now, req.Floor)
 	if err != nil {
 		return driver.Grant{}, fmt.Errorf("memhold: acquire %q: %w", key, err)
@@ -90,7 +103,7 @@ func (s *Store) acquire(now time.Time, req *driver.AcquireRequest) (driver.Grant
 		prior := at.describe(key, now)
 		grant.Prior = &prior
 	}
-	*at = slot{token: token, free: until, ending: driver.Lapsed, term: &term{
+	*at = slot{token: token, free: now.Add(max(req.TTL, req.MinHold)), ending: driver.Lapsed, term: &term{
 		nonce: req.Ref.Nonce, holder: req.Holder, acquired: now, previous: grant.Previous, prior: grant.Prior,
 	}, job: at.job}
 	if req.Once != nil {
@@ -150,15 +163,21 @@ func (s *Store) release(now time.Time, req *driver.ReleaseRequest) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("memhold: release %q: %w", req.Ref.Key, err)
+		if s.leave(req.Ref) {
+			err = nil
+		}
+		s.promote(now, req.Ref.Key)
+		if err != nil {
+			err = fmt.Errorf("memhold: release %q: %w", req.Ref.Key, err)
+		}
+		return err
 	}
 	// A slot that is taken without a term is cooling.
 	at.term, at.ending, at.free = nil, driver.Released, now.Add(req.KeepFor)
 	if req.Record != nil && req.Record.State != driver.JobOpen {
 		s.wakeAll(req.Ref.Key)
-	} else {
-		s.wake(req.Ref.Key)
 	}
+	s.freed(now, req.Ref.Key)
 	return nil
 }
 
@@ -170,9 +189,17 @@ func (s *Store) breakTerm(now time.Time, req *driver.BreakRequest) error {
 	at.term.broken, at.ending = req.By, driver.Broken
 	if req.Now {
 		at.free = now
-		s.wake(req.Ref.Key)
+		s.freed(now, req.Ref.Key)
 	}
 	return nil
+}
+
+// freed passes a key on that has become free, or will when it has cooled.
+func (s *Store) freed(now time.Time, key string) {
+	s.promote(now, key)
+	if at := s.slots[key]; at.term == nil || !at.taken(now) {
+		s.wake(key)
+	}
 }
 
 func (s *slot) describe(key string, now time.Time) driver.Term {

@@ -119,7 +119,50 @@ func lifeOf(t *testing.T, r *testenv.Redis, d *Driver) (first error) {
 		defer r.Do(t, "CONFIG", "SET", "maxmemory", "0")
 	}
 	fail("Release on a full server", d.Release(ctx, &driver.ReleaseRequest{Ref: req.Ref}))
+	if d.Traits().FIFO {
+		fail("line", lineOf(t, d, 3*time.Second))
+	}
 	return first
+}
+
+// lineOf does everything once that there is to a waiting line.
+func lineOf(t *testing.T, d *Driver, patience time.Duration) error {
+	ctx := t.Context()
+	pushes := make(chan driver.Push, 10)
+	if err := d.Listen(ctx, func(p driver.Push) { pushes <- p }); err != nil {
+		return err
+	}
+	first, second := request("line", time.Minute), request("line", time.Minute)
+	if _, err := d.Acquire(ctx, first); err != nil {
+		return err
+	}
+	var held *driver.HeldError
+	if _, err := d.Enqueue(ctx, second); !errors.As(err, &held) || held.Place != 1 {
+		return errors.Join(err, errors.New("no place in line"))
+	}
+	if s := d.Attend(ctx, []*driver.AcquireRequest{second}); s[0].Err != nil || s[0].Place != 1 {
+		return errors.Join(s[0].Err, errors.New("no place in line"))
+	}
+	third := request("line", time.Minute)
+	if _, err := d.Enqueue(ctx, third); !errors.As(err, &held) {
+		return err
+	}
+	for _, ref := range []driver.Ref{third.Ref, first.Ref} { // one leaves the line, one the key
+		if err := d.Release(ctx, &driver.ReleaseRequest{Ref: ref}); err != nil {
+			return err
+		}
+	}
+	for {
+		select {
+		case p := <-pushes:
+			if p.Nonce == "" {
+				continue
+			}
+			return d.Release(ctx, &driver.ReleaseRequest{Ref: second.Ref})
+		case <-time.After(patience):
+			return errors.New("no push")
+		}
+	}
 }
 
 func TestDocumentedACLIsEnough(t *testing.T) {
@@ -161,7 +204,7 @@ func TestDocumentedACLHasNothingTooMuch(t *testing.T) {
 			case "+ping":
 				pinged(t, r, before)
 			case "+pexpire": // what fails half-way leaves no key for ever
-				_, err := d.call(t.Context(), d.scripts.watch, d.keys("line", d.watchersKey("line")), "watcher", "0", "60000")
+				_, err := d.call(t.Context(), d.scripts.watch, d.withAll("line"), "watcher", "0", "60000")
 				n, looked := (site{servers: []*testenv.Redis{r}}).eternal()
 				if err == nil || looked != nil || n != 0 {
 					t.Errorf("standing in line: %v; then %d keys have no expiry, %v", err, n, looked)

@@ -38,7 +38,7 @@ func TestSlotMigration(t *testing.T) {
 	defer stop()
 
 	slot := nodes[0].Do(t, "CLUSTER", "KEYSLOT", d.slotKey("k"))
-	if other := nodes[0].Do(t, "CLUSTER", "KEYSLOT", d.lineKey("k")); other != slot {
+	if other := nodes[0].Do(t, "CLUSTER", "KEYSLOT", d.watchersKey("k")); other != slot {
 		t.Fatalf("the keys of one lock are in slots %s and %s", slot, other)
 	}
 	var from, to *testenv.Redis
@@ -64,7 +64,7 @@ func TestSlotMigration(t *testing.T) {
 	from.Do(t, "MIGRATE", "127.0.0.1", fmt.Sprint(to.Port()), d.slotKey("k"), "0", "5000")
 	renews("ASK:")
 	// The line is on the old node, the slot on the new one: a release needs both, and is refused as a whole.
-	if _, err := from.Try("EVAL", "return 1", "2", d.slotKey("k"), d.lineKey("k")); err == nil || !strings.HasPrefix(err.Error(), "TRYAGAIN") {
+	if _, err := from.Try("EVAL", "return 1", "2", d.slotKey("k"), d.watchersKey("k")); err == nil || !strings.HasPrefix(err.Error(), "TRYAGAIN") {
 		t.Errorf("the control: a script over both keys: %v, want TRYAGAIN", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -74,7 +74,7 @@ func TestSlotMigration(t *testing.T) {
 	if !errors.As(err, &server) || errors.Is(err, driver.ErrGone) || !strings.Contains(err.Error(), "TRYAGAIN") {
 		t.Errorf("Release between two nodes: %v, want the server's TRYAGAIN", err)
 	}
-	from.Do(t, "MIGRATE", "127.0.0.1", fmt.Sprint(to.Port()), d.lineKey("k"), "0", "5000")
+	from.Do(t, "MIGRATE", "127.0.0.1", fmt.Sprint(to.Port()), d.watchersKey("k"), "0", "5000")
 	for _, r := range []*testenv.Redis{to, from, nodes[0], nodes[1], nodes[2]} {
 		r.Do(t, "CLUSTER", "SETSLOT", slot, "NODE", toID)
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// A Driver is one program's access to a store. It implements driver.Driver, BatchRenewer, Waiter, Lister and Breaker, and
-// is safe for concurrent use.
+// A Driver is one program's access to a store. It implements driver.Driver, BatchRenewer, Queue, Waiter, Lister and Breaker,
+// and is safe for concurrent use.
 type Driver struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the client, if it is one
@@ -61,7 +61,7 @@ func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
 	}
 	d := &Driver{
 		client: client, ns: ns, prefix: ns + ":{:", plain: opts.PlainKeys, acks: opts.Replicas,
-		scripts: newScripts(opts.PlainKeys), log: opts.logger(), closing: make(chan struct{}),
+		log: opts.logger(), closing: make(chan struct{}),
 	}
 	kind, where, forgets := "redis", "", driver.OnRestart
 	switch c := client.(type) {
@@ -101,6 +101,8 @@ func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
 	if d.cluster == nil {
 		d.shared = newSharer(client, d.closing)
 	}
+	d.traits.FIFO = d.acks == 0 && !d.plain // see line.go
+	d.scripts = newScripts(d.plain, d.channel(), d.alive())
 	d.hub = newHub(d)
 	return d, nil
 }
@@ -133,17 +135,29 @@ func (d *Driver) usable(ctx context.Context, verb, key string) error {
 	return nil
 }
 
-// keys returns the keys of a script for one lock.
-func (d *Driver) keys(key string, more ...string) []string {
+// keys returns the keys that are a lock.
+func (d *Driver) keys(key string) []string {
 	if d.plain {
-		return append([]string{d.plainSlotKey(key), key}, more...)
+		return []string{d.plainSlotKey(key), key}
 	}
-	return append([]string{d.slotKey(key)}, more...)
+	return []string{d.slotKey(key)}
+}
+
+// withAll returns them with all that may stand beside them.
+func (d *Driver) withAll(key string) []string {
+	if d.plain {
+		return append(d.keys(key), d.watchersKey(key))
+	}
+	return []string{d.slotKey(key), d.lineKey(key), d.watchersKey(key)}
 }
 
 // Acquire implements driver.Driver.
 func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
-	const verb = "acquire"
+	return d.acquire(ctx, "acquire", req, false)
+}
+
+// acquire makes one attempt, and takes a place in line if that is wanted.
+func (d *Driver) acquire(ctx context.Context, verb string, req *driver.AcquireRequest, wait bool) (driver.Grant, error) {
 	key := req.Ref.Key
 	if err := d.usable(ctx, verb, key); err != nil {
 		return driver.Grant{}, err
@@ -152,8 +166,11 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 	if err != nil {
 		return driver.Grant{}, failure(verb, key, err)
 	}
-	reply, err := d.write(ctx, req.Ref, d.scripts.acquire, d.keys(key),
-		req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), uint64(req.Floor), holder)
+	args := []any{req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), uint64(req.Floor), holder}
+	if wait {
+		args = append(args, d.place(req, holder))
+	}
+	reply, err := d.write(ctx, req.Ref, d.scripts.acquire, d.keys(key), args...)
 	if err != nil {
 		return driver.Grant{}, failure(verb, key, err)
 	}
@@ -163,18 +180,12 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 	}
 	switch {
 	case word == "G" && len(rest) == 3:
-		g := driver.Grant{Previous: endingOf(rest[1])}
-		if g.Token, err = d.token(rest[0]); err == nil {
-			g.Prior, err = parsePrior(key, rest[2])
-		}
+		g, err := d.granted(key, rest)
 		if err != nil {
 			return driver.Grant{}, failure(verb, key, err)
 		}
-		if g.Prior != nil && d.plain {
-			g.Prior.Token = 0
-		}
 		return g, nil
-	case word == "H" && len(rest) == 2:
+	case word == "H" && len(rest) >= 2:
 		now, err := strconv.ParseInt(rest[0], 10, 64)
 		if err != nil {
 			return driver.Grant{}, failure(verb, key, err)
@@ -184,13 +195,32 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 			return driver.Grant{}, failure(verb, key, err)
 		}
 		term.Key = key
-		return driver.Grant{}, &driver.HeldError{Term: term}
+		held := &driver.HeldError{Term: term}
+		if len(rest) == 3 {
+			held.Place, err = strconv.Atoi(rest[2])
+		}
+		if err != nil {
+			return driver.Grant{}, failure(verb, key, err)
+		}
+		return driver.Grant{}, held
 	case word == "U":
 		return driver.Grant{}, failure(verb, key, fmt.Errorf("this attempt was given up and undone (%w)", driver.ErrNotApplied))
 	case word == "X":
 		return driver.Grant{}, failure(verb, key, fmt.Errorf("%w: %w", driver.ErrTokensExhausted, driver.ErrNotApplied))
 	}
 	return driver.Grant{}, failure(verb, key, fmt.Errorf("the script answered %v", reply))
+}
+
+// granted is the grant in a reply: token, how the term before ended, and what is known of it.
+func (d *Driver) granted(key string, rest []string) (g driver.Grant, err error) {
+	g.Previous = endingOf(rest[1])
+	if g.Token, err = d.token(rest[0]); err == nil {
+		g.Prior, err = parsePrior(key, rest[2])
+	}
+	if g.Prior != nil && d.plain {
+		g.Prior.Token = 0
+	}
+	return g, err
 }
 
 // Renew implements driver.Driver.
@@ -206,8 +236,8 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 	if err := d.usable(ctx, verb, key); err != nil {
 		return err
 	}
-	reply, err := d.call(ctx, d.scripts.release, d.keys(key, d.watchersKey(key)),
-		req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo), d.channel(), digit(d.cluster != nil))
+	reply, err := d.call(ctx, d.scripts.release, d.withAll(key),
+		req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo))
 	return d.ended(verb, key, reply, err)
 }
 
@@ -222,8 +252,7 @@ func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
 	if err != nil {
 		return failure(verb, key, err)
 	}
-	reply, err := d.call(ctx, d.scripts.breakTerm, d.keys(key, d.watchersKey(key)),
-		req.Ref.Nonce, by, digit(req.Now), d.channel(), digit(d.cluster != nil))
+	reply, err := d.call(ctx, d.scripts.breakTerm, d.withAll(key), req.Ref.Nonce, by, digit(req.Now))
 	return d.ended(verb, key, reply, err)
 }
 

@@ -24,8 +24,8 @@ import (
 func TestMain(m *testing.M) {
 	switch role := os.Getenv("REDISHOLD_HELPER"); role {
 	case "":
-	case "contend": // of a quorum
-		helperContend(os.Getenv("REDISHOLD_ADDR"))
+	case "contend", "turns", "wait": // these know addresses only
+		map[string]func(string){"contend": helperContend, "turns": helperTurns, "wait": helperWait}[role](os.Getenv("REDISHOLD_ADDR"))
 		return
 	default:
 		helpers[role](siteOf(os.Getenv("REDISHOLD_SITE")))
@@ -56,8 +56,19 @@ type helper struct {
 
 func startHelper(t *testing.T, role string, s site) *helper {
 	t.Helper()
+	return startHelperWith(t, role, "REDISHOLD_SITE="+s.String())
+}
+
+// startHelperAt starts a helper that needs an address only.
+func startHelperAt(t *testing.T, role, addr string) *helper {
+	t.Helper()
+	return startHelperWith(t, role, "REDISHOLD_ADDR="+addr)
+}
+
+func startHelperWith(t *testing.T, role, where string) *helper {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "REDISHOLD_HELPER="+role, "REDISHOLD_SITE="+s.String())
+	cmd.Env = append(os.Environ(), "REDISHOLD_HELPER="+role, where)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

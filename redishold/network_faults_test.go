@@ -222,9 +222,9 @@ func TestARepeatedReleaseIsOne(t *testing.T) {
 	d := openDriver(t, testenv.StartRedis(t).Addr, nil)
 	req := request("k", time.Hour)
 	grant(t, d, req)
-	args := []any{req.Ref.Nonce, 0, randomHex(8), "0", d.channel(), "0"}
+	args := []any{req.Ref.Nonce, 0, randomHex(8), "0"}
 	for range 2 { // the very same bytes
-		reply, err := d.call(t.Context(), d.scripts.release, d.keys("k", d.watchersKey("k")), args...)
+		reply, err := d.call(t.Context(), d.scripts.release, d.withAll("k"), args...)
 		if err := d.ended("release", "k", reply, err); err != nil {
 			t.Errorf("Release: %v", err)
 		}
@@ -322,7 +322,8 @@ func TestHintsLost(t *testing.T) {
 func waitDeaf(t *testing.T, losePolls int64) (polls, swallowed int64) {
 	t.Helper()
 	r := testenv.StartRedis(t)
-	near := openDriver(t, r.Addr, nil)
+	watched := &Options{PlainKeys: true} // there is no line, so it is hints and polls
+	near := openDriver(t, r.Addr, watched)
 	loadScripts(t, r, near)
 	poll := calls(near.scripts.acquire, "k")
 	var released atomic.Bool
@@ -345,9 +346,9 @@ func waitDeaf(t *testing.T, losePolls int64) (polls, swallowed int64) {
 		}
 		return testenv.Pass
 	})
-	holder := mustAcquire(t, newLock(t, open(t, r.Addr, nil), "k", time.Hour))
+	holder := mustAcquire(t, newLock(t, open(t, r.Addr, watched), "k", time.Hour))
 	granted := make(chan error)
-	l := newLock(t, open(t, p.Addr, nil), "k", time.Hour)
+	l := newLock(t, open(t, p.Addr, watched), "k", time.Hour)
 	go func() {
 		_, err := l.Acquire(t.Context())
 		granted <- err

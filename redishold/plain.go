@@ -7,14 +7,6 @@ package redishold
 // plainSlotKey names the slot beside a plain key.
 func (d *Driver) plainSlotKey(key string) string { return d.ns + ":plain:{" + key + "}" }
 
-// watchersKey names the line of watchers.
-func (d *Driver) watchersKey(key string) string {
-	if d.plain {
-		return d.plainSlotKey(key) + ":w"
-	}
-	return d.lineKey(key)
-}
-
 // slotPrefix is what the names of all slots begin with.
 func (d *Driver) slotPrefix() string {
 	if d.plain {

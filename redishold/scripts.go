@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"fmt"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -20,6 +21,10 @@ var (
 	luaPlain string
 	//go:embed lua/acquire.lua
 	luaAcquire string
+	//go:embed lua/acquire_fast.lua
+	luaAcquireFast string
+	//go:embed lua/release_fast.lua
+	luaReleaseFast string
 	//go:embed lua/renew.lua
 	luaRenew string
 	//go:embed lua/release.lua
@@ -34,21 +39,28 @@ var (
 	luaLeave string
 	//go:embed lua/ledger.lua
 	luaLedger string
+	//go:embed lua/attend.lua
+	luaAttend string
 )
 
 type script struct{ source, sha string }
 
-type scripts struct{ acquire, renew, release, breakTerm, look, watch, leave, ledger *script }
+type scripts struct{ acquire, renew, release, breakTerm, look, watch, leave, attend, ledger *script }
 
-func newScripts(plain bool) *scripts {
-	head := luaCommon + luaSlots
+// newScripts makes the scripts of a driver, with the names of its channels and of what says that a process is alive.
+func newScripts(plain bool, channel, alive string) *scripts {
+	head := fmt.Sprintf("local CHANNEL, ALIVE = '%s', %s\n", channel, alive) + luaCommon
+	fastAcquire, fastRelease := luaAcquireFast, luaReleaseFast
 	if plain {
-		head = luaCommon + luaPlain
+		head += luaPlain
+		fastAcquire, fastRelease = "", ""
+	} else {
+		head += luaSlots
 	}
 	s := func(body string) *script { return newScript(head + body) }
 	return &scripts{
-		acquire: s(luaAcquire), renew: s(luaRenew), release: s(luaRelease), breakTerm: s(luaBreak), look: s(luaLook),
-		watch: s(luaWatch), leave: s(luaLeave), ledger: s(luaLedger),
+		acquire: newScript(fastAcquire + head + luaAcquire), renew: s(luaRenew), release: newScript(fastRelease + head + luaRelease),
+		breakTerm: s(luaBreak), look: s(luaLook), watch: s(luaWatch), leave: s(luaLeave), attend: s(luaAttend), ledger: s(luaLedger),
 	}
 }
 

@@ -82,7 +82,7 @@ func TestTrustCountsFromTheSending(t *testing.T) {
 // freeAt returns when a key becomes free unless renewed, by the server's clock, which is also ours.
 func freeAt(t *testing.T, r *testenv.Redis, slot string) time.Time {
 	t.Helper()
-	end, err := parseTime(r.Do(t, "GET", slot)[2:18])
+	end, err := parseTime(r.Do(t, "GET", slot)[3:19])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,10 @@ package redishold
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"strconv"
 	"sync"
 	"time"
@@ -34,6 +37,7 @@ type hub struct {
 	sub         *redis.PubSub
 	barred      time.Time // until then there is no use in trying
 	warned      bool
+	hear        func(driver.Push) // the caller of Listen
 	watches     map[string]*watch
 	last        int
 	closed      bool
@@ -105,8 +109,7 @@ func (h *hub) subscribe(ctx context.Context) error {
 		return sub.Close()
 	}
 	h.sub = sub
-	events := sub.ChannelWithSubscriptions()
-	h.running.Go(func() { h.listen(events) })
+	h.running.Go(func() { h.listen(sub) })
 	return nil
 }
 
@@ -124,23 +127,74 @@ func (h *hub) bar(err error) {
 	}
 }
 
-func (h *hub) listen(events <-chan any) {
-	for e := range events {
-		switch e := e.(type) {
+// pingEvery is how long the connection may be silent before it is asked whether it lives, and how long it may take to answer.
+const pingEvery = 3 * time.Second
+
+// listen reads what is published to this process. It reads by itself, because whoever waits would wait for one more change
+// of goroutines if the client library did. A connection that fails is made anew by the library with the next read.
+func (h *hub) listen(sub *redis.PubSub) {
+	ctx := context.Background()
+	asked := false
+	for {
+		event, err := sub.ReceiveTimeout(ctx, pingEvery)
+		h.mu.Lock()
+		over := h.sub != sub
+		h.mu.Unlock()
+		if over {
+			return
+		}
+		var silent net.Error
+		switch e := event.(type) {
 		case *redis.Message:
 			h.deliver(e.Payload)
-		case *redis.Subscription: // the connection was lost and made anew, and hints may have been lost with it
+		case *redis.Subscription: // the connection was lost and made anew, and messages may have been lost with it
 			h.mu.Lock()
 			for _, w := range h.watches {
 				w.hint()
 			}
 			h.mu.Unlock()
+			h.handOver(driver.Push{})
+		}
+		switch {
+		case err == nil:
+			asked = false
+		case errors.As(err, &silent) && silent.Timeout() && !asked:
+			asked = sub.Ping(ctx) == nil
+		case asked:
+			asked = false
+			if sub = h.again(sub); sub == nil {
+				return
+			}
+		default:
+			select {
+			case <-time.After(time.Duration(50+rand.IntN(100)) * time.Millisecond):
+			case <-h.d.closing:
+			}
 		}
 	}
 }
 
-// deliver hands a hint to its watcher, or passes it on if that one has gone.
+// again replaces a connection that does not answer. Nil means that the driver was closed.
+func (h *hub) again(old *redis.PubSub) *redis.PubSub {
+	_ = old.Close()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil
+	}
+	h.sub = h.d.client.Subscribe(context.Background())
+	_ = h.sub.Subscribe(context.Background(), h.d.channel()+h.id) // what fails is tried again by the next read
+	return h.sub
+}
+
+// deliver hands a push to the caller of Listen, and a hint to its watcher.
 func (h *hub) deliver(payload string) {
+	if len(payload) >= pushLen {
+		if p, err := h.d.parsePush(payload); err == nil {
+			h.handOver(p)
+		}
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w := h.watches[payload]; w != nil {
@@ -173,7 +227,7 @@ func (h *hub) add(key string) (*watch, error) {
 // stand puts the watcher into the line if it is not there.
 func (w *watch) stand(ctx context.Context, front bool) error {
 	d := w.hub.d
-	reply, err := d.call(ctx, d.scripts.watch, d.keys(w.key, d.watchersKey(w.key)),
+	reply, err := d.call(ctx, d.scripts.watch, d.withAll(w.key),
 		w.hub.id+w.id, digit(front), lineTTL.Milliseconds())
 	if err == nil && front && reply == int64(1) {
 		w.hint() // it was freed while nobody stood in line
@@ -236,7 +290,7 @@ func (w *watch) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
 	defer cancel()
 	// If it fails, the place in line goes by its TTL, or costs one hint.
-	_, _ = d.call(ctx, d.scripts.leave, d.keys(w.key, d.watchersKey(w.key)), w.hub.id+w.id, d.channel(), digit(d.cluster != nil))
+	_, _ = d.call(ctx, d.scripts.leave, d.withAll(w.key), w.hub.id+w.id)
 }
 
 // close ends the subscription. Watches that have not been stopped get no more hints.

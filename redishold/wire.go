@@ -15,28 +15,49 @@ import (
 //
 // The slot of key K in namespace N is N:{:K}. The braces make all keys of a lock live on one node of a Cluster: the colon
 // is there because a tag must not be empty, and a } in K ends the tag early in the same way for all keys of K. The line of
-// watchers is the list N:{:K}:w; a slot ends in }, so the two never meet.
+// waiters is the list N:{:K}:q and that of watchers N:{:K}:w; a slot ends in }, so they never meet.
 //
 //	offset length
 //	0      1   version, "1"
 //	1      1   state: H held, B broken, R released (cooling while free lies ahead), N no term yet
-//	2      16  free: when the key becomes free, µs since 1970 by the server's clock; 0 if that needs no clock
-//	18     16  token, decimal
-//	34     16  H, B: when the term started, µs; R: the id of the call that released it
-//	50     32  nonce of the term
-//	82     1   how the term before ended: n none, r released, l lapsed, b broken
-//	83         four lines, each begun by a newline:
+//	2      1   + if waiters or watchers may stand beside the slot, else -
+//	3      16  free: when the key becomes free, µs since 1970 by the server's clock; 0 if that needs no clock
+//	19     16  token, decimal
+//	35     16  H, B: when the term started, µs; R: the id of the call that released it
+//	51     32  nonce of the term
+//	83     1   how the term before ended: n none, r released, l lapsed, b broken
+//	84         four lines, each begun by a newline:
 //	           holder, JSON; by whom it was broken, a JSON string, or empty;
 //	           prior: token, start, holder, tab, by whom broken, of the term before if it lapsed or was broken;
 //	           undone: nonces not to be granted any more, each followed by 16 digits: until when
 //
+// A place in line is: nonce, 32; process, 16; TTL in µs, 16 digits; holder, JSON. The process is alive while the key
+// N:p:PROCESS exists, on a Cluster N:{:K}:p:PROCESS. What is published on N:w:PROCESS is the number of a watcher, or of a
+// hand-over: nonce, 32; token, 16; how long the term lasts, µs, 16; how the term before ended, 1; prior, as above.
+//
 // A value of another version is left alone and reported.
-const headerLen = 83
+const headerLen = 84
 
-// slotKey, lineKey and channel name what belongs to a key.
+// slotKey, lineKey, watchersKey and channel name what belongs to a key.
 func (d *Driver) slotKey(key string) string { return d.prefix + key + "}" }
-func (d *Driver) lineKey(key string) string { return d.prefix + key + "}:w" }
+func (d *Driver) lineKey(key string) string { return d.prefix + key + "}:q" }
 func (d *Driver) channel() string           { return d.ns + ":w:" }
+
+// watchersKey names the line of watchers.
+func (d *Driver) watchersKey(key string) string {
+	if d.plain {
+		return d.plainSlotKey(key) + ":w"
+	}
+	return d.prefix + key + "}:w"
+}
+
+// alive is what the scripts call ALIVE.
+func (d *Driver) alive() string {
+	if d.cluster != nil {
+		return "nil"
+	}
+	return "'" + d.ns + ":p:'"
+}
 
 // parseSlot returns the term in a slot as of now (µs); ok is false if the key is free.
 func parseSlot(key, s string, now int64) (t driver.Term, ok bool, err error) {
@@ -47,14 +68,14 @@ func parseSlot(key, s string, now int64) (t driver.Term, ok bool, err error) {
 	if s[0] != '1' || len(lines) != 5 || len(lines[0]) != headerLen {
 		return t, false, errVersion(s)
 	}
-	free, err := strconv.ParseInt(s[2:18], 10, 64)
+	free, err := strconv.ParseInt(s[3:19], 10, 64)
 	if err != nil {
 		return t, false, fmt.Errorf("the slot is damaged: %w", err)
 	}
 	if free <= now {
 		return t, false, nil
 	}
-	token, err := strconv.ParseUint(s[18:34], 10, 64)
+	token, err := strconv.ParseUint(s[19:35], 10, 64)
 	if err != nil {
 		return t, false, fmt.Errorf("the slot is damaged: %w", err)
 	}
@@ -64,12 +85,12 @@ func parseSlot(key, s string, now int64) (t driver.Term, ok bool, err error) {
 		t.Cooling = true
 		return t, true, nil
 	case 'F':
-		t.Nonce, t.Holder.Label = s[50:82], "another program (plain key)"
+		t.Nonce, t.Holder.Label = s[51:83], "another program (plain key)"
 		return t, true, nil
 	}
-	t.Nonce = s[50:82]
+	t.Nonce = s[51:83]
 	t.Holder, t.Broken = parseTexts(lines[1], lines[2])
-	t.Acquired, err = parseTime(s[34:50])
+	t.Acquired, err = parseTime(s[35:51])
 	return t, true, err
 }
 

@@ -31,7 +31,7 @@ func TestWireLayout(t *testing.T) {
 		t.Helper()
 		var keys []string
 		for line := range strings.Lines(r.Do(t, "KEYS", "*")) {
-			if !strings.HasSuffix(strings.TrimSpace(line), ":w") {
+			if strings.HasSuffix(strings.TrimSpace(line), "}") {
 				keys = append(keys, strings.TrimSpace(line))
 			}
 		}
@@ -59,7 +59,23 @@ func TestWireLayout(t *testing.T) {
 	if _, _, err := d.Watch(t.Context(), "a}b{"); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(&got, "line: %s = %q\n", r.Do(t, "KEYS", "*"), normal(r.Do(t, "LRANGE", d.lineKey("a}b{"), "0", "-1")))
+	fmt.Fprintf(&got, "watchers: %q = %q\n", d.watchersKey("a}b{"), normal(r.Do(t, "LRANGE", d.watchersKey("a}b{"), "0", "-1")))
+	show("watched")
+	r.Do(t, "FLUSHALL")
+	grant(t, d, req)
+	if _, err := d.Enqueue(t.Context(), next); err == nil {
+		t.Fatal("it has no place")
+	}
+	show("waited for")
+	place := strings.NewReplacer(next.Ref.Nonce, "<nonce>", d.hub.id, "<process>").Replace(r.Do(t, "LRANGE", d.lineKey("a}b{"), "0", "-1"))
+	fmt.Fprintf(&got, "line: %q = %q\n", d.lineKey("a}b{"), place)
+	if r.Do(t, "EXISTS", "golden:p:"+d.hub.id) != "1" {
+		t.Error("the process is not said to be alive")
+	}
+	if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref}); err != nil {
+		t.Fatal(err)
+	}
+	show("handed over")
 
 	if *update {
 		if err := os.WriteFile(golden, []byte(got.String()), 0o600); err != nil {
@@ -85,13 +101,13 @@ func normal(s string) string {
 			}
 			return "<number>"
 		}
-		head := s[:2] + number(2) + number(18) + number(34)
+		head := s[:3] + number(3) + number(19) + number(35)
 		if s[1] == 'N' {
-			head += s[50:83]
+			head += s[51:84]
 		} else {
-			head += "<nonce>" + s[82:83]
+			head += "<nonce>" + s[83:84]
 		}
-		s = head + s[83:]
+		s = head + s[84:]
 	}
 	s = regexp.MustCompile(`[0-9a-f]{32}[0-9]{16}`).ReplaceAllString(s, "<undone>")
 	s = regexp.MustCompile(`[0-9]{32}`).ReplaceAllString(s, "<number><number>")
@@ -136,7 +152,7 @@ func TestAnotherVersionIsRefused(t *testing.T) {
 
 func FuzzParseSlot(f *testing.F) {
 	f.Add("k", "", int64(0))
-	f.Add("k", "1H"+strings.Repeat("0", 48)+strings.Repeat("a", 32)+"n\n{}\n\n\n", int64(-1))
+	f.Add("k", "1H-"+strings.Repeat("0", 48)+strings.Repeat("a", 32)+"n\n{}\n\n\n", int64(-1))
 	f.Fuzz(func(t *testing.T, key, slot string, now int64) {
 		term, ok, err := parseSlot(key, slot, now)
 		if ok && err == nil && (term.Key != key || term.Remaining <= 0 && term.Remaining > -time.Hour) {
@@ -156,7 +172,7 @@ func FuzzKeyNames(f *testing.F) {
 		if a != b && d.slotKey(a) == d.slotKey(b) {
 			t.Errorf("%q and %q share a slot", a, b)
 		}
-		if d.slotKey(a) == d.lineKey(b) {
+		if d.slotKey(a) == d.lineKey(b) || d.slotKey(a) == d.watchersKey(b) || d.lineKey(a) == d.watchersKey(b) {
 			t.Errorf("the slot of %q is the line of %q", a, b)
 		}
 		if tag(d.slotKey(a)) == "" || tag(d.slotKey(a)) != tag(d.lineKey(a)) {
@@ -182,7 +198,7 @@ func TestReadsVersion1(t *testing.T) {
 	d := openDriver(t, r.Addr, nil)
 	const nonce = "0123456789abcdef0123456789abcdef"
 	free := fmt.Sprintf("%016d", time.Now().Add(time.Hour).UnixMicro())
-	r.Do(t, "SET", "holdlock:{:job/7}", "1H"+free+"0001700000000000"+"0001699999999999"+nonce+"l"+
+	r.Do(t, "SET", "holdlock:{:job/7}", "1H-"+free+"0001700000000000"+"0001699999999999"+nonce+"l"+
 		"\n{\"host\":\"old\",\"pid\":3}\n\n00016999999999980001699999999997{\"host\":\"dead\"}\t\n", "PX", "86400000")
 	var held *driver.HeldError
 	if _, err := d.Acquire(t.Context(), request("job/7", time.Minute)); !errors.As(err, &held) {

@@ -21,6 +21,9 @@ type bent struct {
 	settle    func(context.Context, *driver.SettleRequest) error
 	job       func(context.Context, string) (driver.Job, bool, error)
 	jobs      func(context.Context, *driver.JobQuery) ([]driver.Job, error)
+	enqueue   func(context.Context, *driver.AcquireRequest) (driver.Grant, error)
+	attend    func(context.Context, []*driver.AcquireRequest) []driver.Standing
+	listen    func(context.Context, func(driver.Push)) error
 	close     func() error
 
 	updateRecords func(ctx context.Context, day driver.Day, locks []string, merge func(string, []byte) []byte) error
@@ -86,6 +89,27 @@ func (b *bent) Watch(ctx context.Context, key string) (<-chan struct{}, func(), 
 		return b.watch(ctx, key)
 	}
 	return b.Driver.(driver.Waiter).Watch(ctx, key)
+}
+
+func (b *bent) Enqueue(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+	if b.enqueue != nil {
+		return b.enqueue(ctx, req)
+	}
+	return b.queue().Enqueue(ctx, req)
+}
+
+func (b *bent) Attend(ctx context.Context, reqs []*driver.AcquireRequest) []driver.Standing {
+	if b.attend != nil {
+		return b.attend(ctx, reqs)
+	}
+	return b.queue().Attend(ctx, reqs)
+}
+
+func (b *bent) Listen(ctx context.Context, hear func(driver.Push)) error {
+	if b.listen != nil {
+		return b.listen(ctx, hear)
+	}
+	return b.queue().Listen(ctx, hear)
 }
 
 func (b *bent) List(ctx context.Context, prefix, after string, limit int) ([]driver.Term, error) {
@@ -154,6 +178,7 @@ func (b *bent) NotifyLoss(ref driver.Ref, lost func(error)) {
 
 func (b *bent) lister() driver.Lister   { return b.Driver.(driver.Lister) }
 func (b *bent) journal() driver.Journal { return b.Driver.(driver.Journal) }
+func (b *bent) queue() driver.Queue     { return b.Driver.(driver.Queue) }
 
 // The commonest ways to bend a driver.
 
@@ -249,6 +274,7 @@ func present(ctx context.Context, d driver.Driver, key string) (driver.Term, boo
 	return term, stands && err == nil
 }
 
+func queues(d driver.Driver) bool { return has[driver.Queue](d) }
 func lists(d driver.Driver) bool  { return has[driver.Lister](d) }
 func breaks(d driver.Driver) bool { return has[driver.Breaker](d) }
 

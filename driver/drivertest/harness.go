@@ -53,6 +53,7 @@ func allCases() []testCase {
 	var all []testCase
 	for _, some := range [][]testCase{
 		exclusionCases, lossCases, stayTakenCases, tokenCases, renewCases, releaseCases, breakCases, retryCases, waitCases,
+		queueCases,
 		residueCases, boundedCases, heldCases, endingCases, listCases, keyCases, historyCases,
 		claimCases, recordCases, lapseCases, journalCases, ledgerCases,
 	} {

@@ -117,7 +117,7 @@ func (tr *trial) report(t *testing.T) {
 // Mutants returns the faults that RunMutants tries. They work on top of any driver.
 func Mutants() []Mutant {
 	return slices.Concat(
-		exclusionMutants(), tokenMutants(), matchMutants(), retryMutants(), waitMutants(), boundedMutants(), answerMutants(),
-		listMutants(), lossMutants(), claimMutants(), recordMutants(), journalMutants(), ledgerMutants(),
+		exclusionMutants(), tokenMutants(), matchMutants(), retryMutants(), waitMutants(), queueMutants(), boundedMutants(),
+		answerMutants(), listMutants(), lossMutants(), claimMutants(), recordMutants(), journalMutants(), ledgerMutants(),
 	)
 }

@@ -97,6 +97,12 @@ func (r *rig) failing(d driver.Driver, ctx context.Context, held term, want erro
 		_, _, err := w.Watch(ctx, "held")
 		check("Watch", err)
 	}
+	if q, ok := driver.As[driver.Queue](d); ok {
+		_, err := q.Enqueue(ctx, r.request("held", r.long))
+		check("Enqueue", err)
+		check("Attend", q.Attend(ctx, []*driver.AcquireRequest{r.request("held", r.long)})[0].Err)
+		check("Listen", q.Listen(ctx, func(driver.Push) {}))
+	}
 	if l, ok := driver.As[driver.Lister](d); ok {
 		_, err := l.List(ctx, "", "", 10)
 		check("List", err)

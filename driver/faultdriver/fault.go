@@ -26,13 +26,16 @@ const (
 	Job        Op = "job"
 	Jobs       Op = "jobs"
 	Settle     Op = "settle"
+	Enqueue    Op = "enqueue"
+	Attend     Op = "attend"
+	Listen     Op = "listen"
 )
 
 // A Call is a call about to be made.
 type Call struct {
 	Op  Op
 	N   int    // counts the calls with this Op, from 1
-	Key string // of the request; the prefix for List, empty for RenewBatch
+	Key string // of the request; the prefix for List, empty for RenewBatch, Attend and Listen
 }
 
 // A Fault is what happens to a call. The zero value is: nothing, it goes through. Several together happen in the order of
@@ -48,7 +51,8 @@ type Fault struct {
 	Drop bool
 	// After is how long the reply is on its way. If ctx ends meanwhile, the caller gives up; the store has acted.
 	After time.Duration
-	// Lose loses the reply: the store has acted, the caller gets Err. A lost Watch is one whose hints are lost.
+	// Lose loses the reply: the store has acted, the caller gets Err. A lost Watch is one whose hints are lost, a lost
+	// Listen one whose pushes are.
 	Lose bool
 	// Err is what the caller gets for Drop and Lose; nil means ErrFault. Err without Lose implies Drop.
 	Err error

@@ -248,6 +248,9 @@ func TestEveryCallCanGoWrong(t *testing.T) {
 		faultdriver.List:    func() error { _, err := d.List(bg, "", "", 1); return err },
 		faultdriver.Inspect: func() error { _, _, err := d.Inspect(bg, "k"); return err },
 		faultdriver.Watch:   func() error { _, _, err := d.Watch(bg, "k"); return err },
+		faultdriver.Enqueue: func() error { _, err := d.Enqueue(bg, request(1)); return err },
+		faultdriver.Attend:  func() error { return d.Attend(bg, []*driver.AcquireRequest{request(1)})[0].Err },
+		faultdriver.Listen:  func() error { return d.Listen(bg, func(driver.Push) {}) },
 	} {
 		if err := do(); !errors.Is(err, faultdriver.ErrFault) {
 			t.Errorf("%s: got %v, want ErrFault", op, err)
@@ -285,6 +288,31 @@ func TestLostHints(t *testing.T) {
 	stopGood()
 }
 
+func TestLostPushes(t *testing.T) {
+	for _, lose := range []bool{false, true} {
+		d, _ := pair(faultdriver.On(faultdriver.Listen, 1, 1, faultdriver.Fault{Lose: lose}))
+		heard := 0
+		if err := d.Listen(bg, func(driver.Push) { heard++ }); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Acquire(bg, request(1)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Enqueue(bg, request(2)); err == nil {
+			t.Fatal("granted")
+		}
+		if err := d.Release(bg, &driver.ReleaseRequest{Ref: request(1).Ref}); err != nil {
+			t.Fatal(err)
+		}
+		if s := d.Attend(bg, []*driver.AcquireRequest{request(2)}); !s[0].Granted {
+			t.Errorf("the hand-over: %+v", s[0])
+		}
+		if want := map[bool]int{false: 1, true: 0}[lose]; heard != want {
+			t.Errorf("lose %v: %d pushes, want %d", lose, heard, want)
+		}
+	}
+}
+
 // bare has none of the optional interfaces.
 type bare struct{ driver.Driver }
 
@@ -295,7 +323,8 @@ func TestOptionalInterfacesAreThoseOfTheInner(t *testing.T) {
 		_, b := driver.As[driver.Waiter](d)
 		_, c := driver.As[driver.Lister](d)
 		_, e := driver.As[driver.Breaker](d)
-		return []bool{a, b, c, e}
+		_, f := driver.As[driver.Queue](d)
+		return []bool{a, b, c, e, f}
 	}
 	if got := over(memhold.NewDriver(nil)); slices.Contains(got, false) {
 		t.Errorf("over a store that has all: %v", got)

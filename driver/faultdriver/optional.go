@@ -97,3 +97,49 @@ func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
 	})
 	return err
 }
+
+// Enqueue implements driver.Queue.
+func (d *Driver) Enqueue(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+	return call(ctx, d.plan(Enqueue, req.Ref.Key), func(ctx context.Context) (driver.Grant, error) {
+		queue, err := inner[driver.Queue](d, Enqueue)
+		if err != nil {
+			return driver.Grant{}, err
+		}
+		return queue.Enqueue(ctx, req)
+	})
+}
+
+// Attend implements driver.Queue. A fault strikes all places.
+func (d *Driver) Attend(ctx context.Context, reqs []*driver.AcquireRequest) []driver.Standing {
+	out, err := call(ctx, d.plan(Attend, ""), func(ctx context.Context) ([]driver.Standing, error) {
+		queue, err := inner[driver.Queue](d, Attend)
+		if err != nil {
+			return nil, err
+		}
+		return queue.Attend(ctx, reqs), nil
+	})
+	if err != nil {
+		out = make([]driver.Standing, len(reqs))
+		for i := range out {
+			out[i].Err = err
+		}
+	}
+	return out
+}
+
+// Listen implements driver.Queue. See Fault.Lose for what can happen to pushes; Ghost and After do not apply.
+func (d *Driver) Listen(ctx context.Context, hear func(driver.Push)) error {
+	p := d.plan(Listen, "")
+	if p.fault.Lose {
+		hear = func(driver.Push) {}
+	}
+	p.fault.Lose, p.fault.Ghost, p.fault.After = false, false, 0
+	_, err := call(ctx, p, func(ctx context.Context) (struct{}, error) {
+		queue, err := inner[driver.Queue](d, Listen)
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, queue.Listen(ctx, hear)
+	})
+	return err
+}

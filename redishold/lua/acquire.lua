@@ -1,32 +1,41 @@
--- ARGV: nonce, TTL in µs, floor, holder
-local mine, ttl, floor = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local last, ending, prior, undone = 0, 'n', '', ''
+-- KEYS: slot …. ARGV: nonce, TTL in µs, floor, holder, and the place to take in line if it is to wait
+-- The line is named here and not among KEYS, so that a key without one can be had while its slot of a Cluster moves.
+local mine, ttl, floor, place = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5]
+local last, ending, prior, undone, flag = 0, 'n', '', '', '-'
+local line = KEYS[1] .. ':q'
 local s = load(1)
 if s then
   if sub(s, 1, 1) ~= '1' then return {'V'} end
-  local st = state(s)
-  if holds(s, mine) and st == 'H' then -- the reply was lost: the caller counts from this try
+  flag = beside(s)
+  if flag == '+' and free(s) <= now and STRIDE == 1 then s = promote(KEYS[1], line, s) or s end
+  if holds(s, mine) and state(s) == 'H' then -- the reply was lost: the caller counts from this try
     if now + ttl > free(s) then
-      s = sub(s, 1, 2) .. digits(now + ttl) .. sub(s, 19)
+      s = sub(s, 1, 3) .. digits(now + ttl) .. sub(s, 20)
       save(1, s)
     end
     local _, _, before = texts(s)
-    return {'G', sub(s, 19, 34), sub(s, 83, 83), before}
+    return {'G', sub(s, 20, 35), sub(s, 84, 84), before}
   end
-  if find(s, mine, 84, true) or nonce(s) == mine and st == 'R' then return {'U'} end
-  if free(s) > now then return {'H', digits(now), s} end
+  if find(s, mine, 85, true) or nonce(s) == mine and state(s) == 'R' then return {'U'} end
+  if free(s) > now then
+    if not place then return {'H', digits(now), s} end
+    local n = redis.call('LPOS', line, place)
+    if n then
+      n = n + 1
+    else
+      n = redis.call('RPUSH', line, place)
+      if flag ~= '+' then redis.call('SETRANGE', KEYS[1], 2, '+') end
+    end
+    redis.call('PEXPIRE', line, LINE)
+    redis.call('SET', (ALIVE or KEYS[1] .. ':p:') .. sub(place, 33, 48), '', 'PX', SILENT)
+    return {'H', digits(now), s, tostring(n)}
+  end
   last = token(s)
-  local holder, broken, _, gone = texts(s)
-  undone = live(gone)
-  if st == 'R' then
-    ending = 'r'
-  elseif st == 'H' or st == 'B' then
-    ending = st == 'H' and 'l' or 'b'
-    prior = sub(s, 19, 50) .. holder .. '\t' .. broken
-  end
+  ending, prior, undone = after(s)
 end
 local t = math.max(last + 1, now, math.min(floor, now + 1000000))
 if t > 9007199254740991 then return {'X'} end
-save(1, '1H' .. digits(now + ttl) .. digits(t) .. digits(now) .. mine .. ending ..
+t = digits(t)
+save(1, '1H' .. flag .. digits(now + ttl) .. t .. digits(now) .. mine .. ending ..
   '\n' .. ARGV[4] .. '\n\n' .. prior .. '\n' .. undone)
-return {'G', digits(t), ending, prior}
+return {'G', t, ending, prior}

@@ -1,4 +1,4 @@
--- KEYS: slot …, watchers. ARGV: nonce, by whom and why, whether at once, channel, cluster
+-- KEYS: slot …, line, watchers. ARGV: nonce, by whom and why, whether at once
 local s = load(1)
 if not s then return {'g'} end
 if sub(s, 1, 1) ~= '1' then return {'V'} end
@@ -8,6 +8,7 @@ if foreign and ARGV[3] ~= '1' then return {'F'} end -- nobody would tell its hol
 local holder, _, prior, undone = texts(s)
 local ends = free(s)
 if ARGV[3] == '1' then ends = 0 end -- since ever, whatever the clock does
-save(1, '1B' .. digits(ends) .. sub(s, 19, 83) .. '\n' .. holder .. '\n' .. ARGV[2] .. '\n' .. prior .. '\n' .. undone, true)
-if ARGV[3] == '1' then wake(KEYS[#KEYS], ARGV[4], ARGV[5]) end
+s = '1B' .. beside(s) .. digits(ends) .. sub(s, 20, 84) .. '\n' .. holder .. '\n' .. ARGV[2] .. '\n' .. prior .. '\n' .. undone
+save(1, s, true)
+if ARGV[3] == '1' and beside(s) == '+' then freed(s) end
 return {'K'}

@@ -1,19 +1,25 @@
 -- What all scripts begin with. See wire.go for the layout of a slot. Time stands still while a script runs.
+-- The driver puts CHANNEL and ALIVE before, the names of what belongs to processes; on a Cluster a process is alive for each
+-- key, and ALIVE is nil.
 local find, sub, match, format = string.find, string.sub, string.match, string.format
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 local COUNTER = 86400000  -- ms that the last token of a key outlives its last term
 local UNDONE = 300000     -- ms that the nonce of an undone acquire is refused
+local CLAIM = 3000000     -- µs that a hand-over lasts until it is confirmed
+local LINE = 30000        -- ms that a line lasts without a heartbeat
+local SILENT = 3000       -- ms after which a process that sends no heartbeat is skipped
 
 local function digits(n) return format('%016.0f', n) end
 local function state(s) return sub(s, 2, 2) end
-local function free(s) return tonumber(sub(s, 3, 18)) end
-local function token(s) return tonumber(sub(s, 19, 34)) end
-local function nonce(s) return sub(s, 51, 82) end
+local function beside(s) return sub(s, 3, 3) end
+local function free(s) return tonumber(sub(s, 4, 19)) end
+local function token(s) return tonumber(sub(s, 20, 35)) end
+local function nonce(s) return sub(s, 52, 83) end
 
 -- holder, broken, prior, undone
-local function texts(s) return match(s, '^\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$', 84) end
+local function texts(s) return match(s, '^\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$', 85) end
 
 -- holds says whether the term n stands now.
 local function holds(s, n)
@@ -22,6 +28,7 @@ end
 
 -- live returns the nonces that are still to be refused.
 local function live(undone)
+  if undone == '' then return '' end
   local out = ''
   for i = 1, #undone, 48 do
     if tonumber(sub(undone, i + 32, i + 47)) > now then out = out .. sub(undone, i, i + 47) end
@@ -51,12 +58,50 @@ local function put(key, s, oom)
   end
 end
 
--- wake gives a hint to the first watcher in line whose process listens. A cluster counts the listeners of one node only.
-local function wake(watchers, channel, cluster)
+-- after returns how the term of a slot that is free has ended, what is told of it, and what is to be refused.
+local function after(s)
+  local st = state(s)
+  if st == 'R' and #s == 88 then return 'r', '', '' end
+  local holder, broken, _, undone = texts(s)
+  undone = live(undone)
+  if st == 'R' then return 'r', '', undone end
+  if st == 'N' then return 'n', '', undone end
+  return st == 'H' and 'l' or 'b', sub(s, 20, 51) .. holder .. '\t' .. broken, undone
+end
+
+-- promote hands a free key to the first in line whose process is alive, for the claim, and tells it. It returns the new
+-- slot, or nil if nobody waits. s is the slot, if there is one.
+local function promote(slot, line, s)
+  while true do
+    local e = redis.call('LPOP', line)
+    if not e then return nil end
+    local process = sub(e, 33, 48)
+    local seen = redis.pcall('EXISTS', (ALIVE or slot .. ':p:') .. process)
+    if seen ~= 0 then
+      local last, ending, prior, undone = 0, 'n', '', ''
+      if s then
+        last = token(s)
+        ending, prior, undone = after(s)
+      end
+      local lasts = math.min(tonumber(sub(e, 49, 64)), CLAIM)
+      local t = digits(math.max(last + 1, now))
+      local new = '1H+' .. digits(now + lasts) .. t .. digits(now) .. sub(e, 1, 32) .. ending ..
+        '\n' .. sub(e, 65) .. '\n\n' .. prior .. '\n' .. undone
+      put(slot, new, true)
+      redis.pcall('PUBLISH', CHANNEL .. process, sub(e, 1, 32) .. t .. digits(lasts) .. ending .. prior)
+      return new
+    end
+  end
+end
+
+-- wake gives a hint to the first watcher in line whose process listens, and says whether there was one. A cluster counts
+-- the listeners of one node only.
+local function wake(watchers)
   for _ = 1, 64 do
     local w = redis.pcall('LPOP', watchers)
-    if type(w) ~= 'string' then return end
-    local n = redis.pcall('PUBLISH', channel .. sub(w, 1, 16), sub(w, 17))
-    if type(n) ~= 'number' or n > 0 or cluster == '1' then return end
+    if type(w) ~= 'string' then return false end
+    local n = redis.pcall('PUBLISH', CHANNEL .. sub(w, 1, 16), sub(w, 17))
+    if type(n) ~= 'number' or n > 0 or not ALIVE then return true end
   end
+  return true
 end

@@ -1,26 +1,45 @@
--- KEYS: slot …, watchers. ARGV: nonce, µs to keep the key, id of this call, whether to undo, channel, cluster
+-- KEYS: slot …, line, watchers. ARGV: nonce, µs to keep the key, id of this call, whether to undo
 local mine, cool, call, undo = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
 local tomb = undo and mine .. digits(now + UNDONE * 1000) or ''
 local s = load(1)
 if not s then
-  if undo then put(KEYS[1], '1N' .. digits(0) .. digits(0) .. digits(0) .. format('%032d', 0) .. 'n\n\n\n\n' .. tomb) end
+  if undo then put(KEYS[1], '1N+' .. digits(0) .. digits(0) .. digits(0) .. format('%032d', 0) .. 'n\n\n\n\n' .. tomb) end
   return {'g'}
 end
 if sub(s, 1, 1) ~= '1' then return {'V'} end
-local holder, broken, prior, undone = texts(s)
 if holds(s, mine) then
+  local undone = ''
+  if sub(s, -1) ~= '\n' then
+    local _
+    _, _, _, undone = texts(s)
+  end
+  local flag = beside(s)
   -- Without cooling it is free since ever: a clock that steps back must not close it again.
-  save(1, '1R' .. digits(cool > 0 and now + cool or 0) .. sub(s, 19, 34) .. call .. mine .. 'n\n\n\n\n' .. live(undone) .. tomb, true)
-  wake(KEYS[#KEYS], ARGV[5], ARGV[6])
+  local new = '1R' .. flag .. digits(cool > 0 and now + cool or 0) .. sub(s, 20, 35) .. call .. mine .. 'n\n\n\n\n' .. live(undone) .. tomb
+  save(1, new, true)
+  if flag == '+' then freed(new) end
   return {'K'}
 end
+local holder, broken, prior, undone = texts(s)
 local answer = {'g'}
 if nonce(s) == mine then
   if state(s) == 'B' then answer = {'b', broken} end
   -- This very call has succeeded, its reply was lost, and the client library has sent it again.
-  if state(s) == 'R' and sub(s, 35, 50) == call then answer = {'K'} end
+  if state(s) == 'R' and sub(s, 36, 51) == call then answer = {'K'} end
 end
-if undo and state(s) ~= 'F' and not find(s, mine, 84, true) then
-  put(KEYS[1], sub(s, 1, 83) .. '\n' .. holder .. '\n' .. broken .. '\n' .. prior .. '\n' .. live(undone) .. tomb, true)
+if undo and state(s) ~= 'F' and not find(s, mine, 85, true) then
+  s = sub(s, 1, 84) .. '\n' .. holder .. '\n' .. broken .. '\n' .. prior .. '\n' .. live(undone) .. tomb
+  put(KEYS[1], s, true)
+end
+if STRIDE == 1 then
+  -- Whoever gives up waiting leaves the line. If the key is free it passes on.
+  for _, e in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
+    if sub(e, 1, 32) == mine then
+      redis.call('LREM', KEYS[2], 1, e)
+      answer = {'K'}
+      break
+    end
+  end
+  if free(s) <= now and beside(s) == '+' then promote(KEYS[1], KEYS[2], s) end
 end
 return answer

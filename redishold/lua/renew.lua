@@ -11,13 +11,13 @@ local function renew(i)
     return {'b', broken}
   end
   if st ~= 'H' or free(s) <= now then return {'g'} end
-  local t = sub(s, 19, 34)
+  local t = sub(s, 20, 35)
   if floor > 0 then
     if STRIDE == 2 then return {'n'} end
     if floor < tonumber(t) then return {'p', t} end
     t = digits(floor)
   end
-  save(i, sub(s, 1, 2) .. digits(math.max(free(s), now + ttl)) .. t .. sub(s, 35), true)
+  save(i, sub(s, 1, 3) .. digits(math.max(free(s), now + ttl)) .. t .. sub(s, 36), true)
   return {'G', t}
 end
 

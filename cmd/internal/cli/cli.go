@@ -207,7 +207,9 @@ func (g *globals) open(label string, observer holdlock.Observer) (*holdlock.Clie
 	if err != nil {
 		return nil, err
 	}
-	return holdlock.NewClient(drv, &holdlock.ClientOptions{Label: label, Observer: observer, Recorder: recorder(), CallTimeout: g.Timeout})
+	return holdlock.NewClient(drv, &holdlock.ClientOptions{
+		Label: label, Observer: observer, Recorder: recorder(), CallTimeout: g.Timeout, ConfirmGrants: true,
+	})
 }
 
 func (g *globals) openDriver() (driver.Driver, error) {

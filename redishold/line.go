@@ -1,0 +1,153 @@
+package redishold
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// The line of waiters (driver.Queue) is a list beside the slot. acquire.lua puts a place at its end in the step in which it
+// finds the key taken; release.lua takes the first live one out and makes it the owner, both by promote in common.lua, which
+// also publishes to that process. So a release and an enqueue are all that a hand-over costs. attend.lua is the heartbeat.
+//
+// There is no line with PlainKeys, because whoever uses those keys without holdlock would never get on, nor with Replicas,
+// because WAIT tells about the writes of its own connection and the hand-over was written by another.
+
+// place is what stands in line for a request. It is the same bytes each time, so that it can be looked for.
+func (d *Driver) place(req *driver.AcquireRequest, holder string) string {
+	return fmt.Sprintf("%s%s%016d%s", req.Ref.Nonce, d.hub.id, micros(max(req.TTL, req.MinHold)), holder)
+}
+
+// Enqueue implements driver.Queue.
+func (d *Driver) Enqueue(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+	return d.acquire(ctx, "enqueue", req, true)
+}
+
+// Attend implements driver.Queue. On one server it is one call; on a Cluster one for each key.
+func (d *Driver) Attend(ctx context.Context, reqs []*driver.AcquireRequest) []driver.Standing {
+	out := make([]driver.Standing, len(reqs))
+	groups := map[string][]int{}
+	for i, req := range reqs {
+		if out[i].Err = d.usable(ctx, "attend", req.Ref.Key); out[i].Err != nil {
+			continue
+		}
+		group := ""
+		if d.cluster != nil {
+			group = req.Ref.Key
+		}
+		groups[group] = append(groups[group], i)
+	}
+	var wg sync.WaitGroup
+	places := make(chan struct{}, clusterCallers)
+	for _, which := range groups {
+		for len(which) > 0 {
+			some := which[:min(len(which), attendSize)]
+			which = which[len(some):]
+			places <- struct{}{}
+			wg.Go(func() {
+				d.attend(ctx, reqs, some, out)
+				<-places
+			})
+		}
+	}
+	wg.Wait()
+	return out
+}
+
+// attendSize is how many places one script looks at: few enough that nobody waits for it for more than a moment.
+const attendSize = 256
+
+func (d *Driver) attend(ctx context.Context, reqs []*driver.AcquireRequest, which []int, out []driver.Standing) {
+	keys := make([]string, 0, 2*len(which))
+	args := []any{d.hub.id}
+	for _, i := range which {
+		holder, err := toJSON(reqs[i].Holder)
+		if err != nil { // it was possible when the place was taken
+			holder = ""
+		}
+		keys = append(keys, d.slotKey(reqs[i].Ref.Key), d.lineKey(reqs[i].Ref.Key))
+		args = append(args, d.place(reqs[i], holder), micros(max(reqs[i].TTL, reqs[i].MinHold)))
+	}
+	reply, err := d.call(ctx, d.scripts.attend, keys, args...)
+	parts, ok := reply.([]any)
+	if err == nil && (!ok || len(parts) != len(which)) {
+		err = fmt.Errorf("the script answered %v", reply)
+	}
+	for n, i := range which {
+		key := reqs[i].Ref.Key
+		e := err
+		if e == nil {
+			out[i], e = d.standing(key, parts[n])
+		}
+		if e != nil {
+			out[i] = driver.Standing{Err: failure("attend", key, e)}
+		}
+	}
+}
+
+// standing is the answer about one place.
+func (d *Driver) standing(key string, reply any) (s driver.Standing, err error) {
+	word, rest, err := answer(reply)
+	switch {
+	case err != nil:
+		return s, err
+	case word == "U":
+		return s, nil
+	case word == "G" && len(rest) == 3:
+		s.Granted = true
+		s.Grant, err = d.granted(key, rest)
+		return s, err
+	case word == "W" && len(rest) == 2:
+		if s.Place, err = strconv.Atoi(rest[0]); err != nil {
+			return s, err
+		}
+		us, err := strconv.ParseInt(rest[1], 10, 64)
+		s.Remaining = time.Duration(us) * time.Microsecond
+		return s, err
+	}
+	return s, fmt.Errorf("the script answered %v", reply)
+}
+
+// Listen implements driver.Queue.
+func (d *Driver) Listen(ctx context.Context, hear func(driver.Push)) error {
+	if err := d.usable(ctx, "listen", ""); err != nil {
+		return err
+	}
+	h := d.hub
+	h.mu.Lock()
+	h.hear = hear
+	h.mu.Unlock()
+	_, err := bounded(ctx, d, func(ctx context.Context) (struct{}, error) { return struct{}{}, h.subscribe(ctx) })
+	if err != nil {
+		return failure("listen", "", err)
+	}
+	return nil
+}
+
+// handOver tells the caller of Listen.
+func (h *hub) handOver(p driver.Push) {
+	h.mu.Lock()
+	hear := h.hear
+	h.mu.Unlock()
+	if hear != nil {
+		hear(p)
+	}
+}
+
+// pushLen is the least length of a message about a hand-over. Those for watchers are shorter.
+const pushLen = 65
+
+func (d *Driver) parsePush(s string) (p driver.Push, err error) {
+	p.Nonce = s[:32]
+	us, err := strconv.ParseInt(s[48:64], 10, 64)
+	if err != nil {
+		return p, fmt.Errorf("the message is damaged: %w", err)
+	}
+	p.TTL = time.Duration(us) * time.Microsecond
+	p.Grant, err = d.granted("", []string{s[32:48], s[64:65], s[65:]})
+	return p, err
+}

@@ -1,0 +1,48 @@
+-- KEYS: slot and line of each place. ARGV: process, then place and TTL in µs of each. Answers for each: G and the grant, which
+-- is confirmed; W, where it stands and µs that are left of the present term; U if it is unknown.
+local known, alive = {}, {}
+for i = 1, #KEYS, 2 do
+  local p = (ALIVE or KEYS[i] .. ':p:') .. ARGV[1]
+  if not alive[p] then redis.call('SET', p, '', 'PX', SILENT) end
+  alive[p] = true
+end
+
+-- look returns the slot of a key after whoever is next in line has got it if it is free.
+local function look(slot, line)
+  local s = known[slot]
+  if s == nil then
+    s = redis.call('GET', slot)
+    if s and sub(s, 1, 1) ~= '1' then s = 'V' end
+    if s ~= 'V' and (not s or free(s) <= now) then s = promote(slot, line, s) or s end
+    redis.call('PEXPIRE', line, LINE)
+  end
+  known[slot] = s
+  return s
+end
+
+local out = {}
+for i = 1, #KEYS, 2 do
+  local place, ttl = ARGV[i + 1], tonumber(ARGV[i + 2])
+  local slot, line = KEYS[i], KEYS[i + 1]
+  local s = look(slot, line)
+  if s == 'V' then
+    out[#out + 1] = {'V'}
+  elseif s and holds(s, sub(place, 1, 32)) and state(s) == 'H' then
+    if now + ttl > free(s) then
+      s = sub(s, 1, 3) .. digits(now + ttl) .. sub(s, 20)
+      put(slot, s, true)
+      known[slot] = s
+    end
+    local _, _, before = texts(s)
+    out[#out + 1] = {'G', sub(s, 20, 35), sub(s, 84, 84), before}
+  else
+    local n = redis.call('LPOS', line, place)
+    if not n then
+      out[#out + 1] = {'U'}
+    else
+      if s and beside(s) ~= '+' then redis.call('SETRANGE', slot, 2, '+') end
+      out[#out + 1] = {'W', tostring(n + 1), digits(s and free(s) - now or 0)}
+    end
+  end
+end
+return out
