@@ -361,6 +361,45 @@ func TestLineWithoutMessages(t *testing.T) {
 	}
 }
 
+// A connection for messages that has died without a word is noticed, and made anew.
+func TestSilentConnectionIsReplaced(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	d := openDriver(t, r.Addr, nil)
+	heard := make(chan driver.Push, 100)
+	if err := d.Listen(t.Context(), func(p driver.Push) { heard <- p }); err != nil {
+		t.Fatal(err)
+	}
+	sub := func() any {
+		d.hub.mu.Lock()
+		defer d.hub.mu.Unlock()
+		return d.hub.sub
+	}
+	first := sub()
+	r.Freeze(t)
+	testenv.Eventually(t, "the connection is replaced", func() bool { return sub() != first })
+	r.Thaw(t)
+	for lost := range heard { // the new one is said to have missed something
+		if lost.Nonce == "" {
+			break
+		}
+	}
+	holder, next := request("k", time.Minute), request("k", time.Minute)
+	grant(t, d, holder)
+	var held *driver.HeldError
+	if _, err := d.Enqueue(t.Context(), next); !errors.As(err, &held) {
+		t.Fatal(err)
+	}
+	if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: holder.Ref}); err != nil {
+		t.Fatal(err)
+	}
+	for p := range heard {
+		if p.Nonce == next.Ref.Nonce {
+			return
+		}
+	}
+}
+
 // Waiters whose TTL is shorter than a heartbeat make progress, in order.
 func TestLineWithShortTTLs(t *testing.T) {
 	t.Parallel()

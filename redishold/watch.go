@@ -177,14 +177,17 @@ func (h *hub) listen(sub *redis.PubSub) {
 // again replaces a connection that does not answer. Nil means that the driver was closed.
 func (h *hub) again(old *redis.PubSub) *redis.PubSub {
 	_ = old.Close()
+	sub := h.d.client.Subscribe(context.Background())
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	if h.closed {
+		h.mu.Unlock()
+		_ = sub.Close()
 		return nil
 	}
-	h.sub = h.d.client.Subscribe(context.Background())
-	_ = h.sub.Subscribe(context.Background(), h.d.channel()+h.id) // what fails is tried again by the next read
-	return h.sub
+	h.sub = sub
+	h.mu.Unlock()
+	_ = sub.Subscribe(context.Background(), h.d.channel()+h.id) // what fails is tried again by the next read
+	return sub
 }
 
 // deliver hands a push to the caller of Listen, and a hint to its watcher.
