@@ -110,6 +110,9 @@ func lifeOf(t *testing.T, r *testenv.Redis, d *Driver) (first error) {
 		stop()
 	}
 	fail("Break", d.Break(ctx, &driver.BreakRequest{Ref: req.Ref, By: "test", Now: true}))
+	if d.Traits().FIFO {
+		fail("line", lineOf(t, d, 3*time.Second))
+	}
 	// On a full server a release needs a command more.
 	req = request("full", time.Minute)
 	_, err = d.Acquire(ctx, req)
@@ -119,9 +122,6 @@ func lifeOf(t *testing.T, r *testenv.Redis, d *Driver) (first error) {
 		defer r.Do(t, "CONFIG", "SET", "maxmemory", "0")
 	}
 	fail("Release on a full server", d.Release(ctx, &driver.ReleaseRequest{Ref: req.Ref}))
-	if d.Traits().FIFO {
-		fail("line", lineOf(t, d, 3*time.Second))
-	}
 	return first
 }
 

@@ -23,12 +23,12 @@ func TestDamagedSlots(t *testing.T) {
 	d := openDriver(t, r.Addr, nil)
 	const digit16 = "0000000000000000"
 	mine := driver.Ref{Key: "k", Nonce: strings.Repeat("a", 32)}
-	good := "1H" + digit16 + digit16 + digit16 + mine.Nonce + "n\n{}\n\n\n"
-	ahead := "1H9" + digit16[1:] + digit16 + digit16 + mine.Nonce + "n\n{}\n\n\n"
+	good := "1H-" + digit16 + digit16 + digit16 + mine.Nonce + "n\n{}\n\n\n"
+	ahead := "1H-9" + digit16[1:] + digit16 + digit16 + mine.Nonce + "n\n{}\n\n\n"
 	for _, slot := range []string{
-		"1", "1H", "1H" + digit16, good[:82], good[:83], good[:84], strings.Repeat("\n", 100), "1\x00\xff" + good[3:],
+		"1", "1H", "1H" + digit16, good[:83], good[:84], good[:85], strings.Repeat("\n", 100), "1\x00\xff" + good[4:],
 		strings.Replace(good, digit16, "not a number at ", 1), "1" + strings.Repeat("9", 200), "2", "0" + good[1:], "x" + good[1:],
-		strings.Replace(ahead, "1H9", "1HX", 1),
+		strings.Replace(ahead, "1H-9", "1H-X", 1),
 	} {
 		t.Run(fmt.Sprintf("%.20q", slot), func(t *testing.T) {
 			r.Do(t, "SET", d.slotKey("k"), slot, "PX", "3600000")
@@ -84,10 +84,21 @@ func TestKeysOfAnotherKind(t *testing.T) {
 			t.Errorf("%s of a hash: %v, want the server's WRONGTYPE", verb, err)
 		}
 	}
-	// Without a line nobody can be woken, and the lock works all the same.
+	// Nobody can stand in line, and the lock works all the same.
 	r.Do(t, "SET", d.lineKey("line"), "a string", "PX", "3600000")
-	l := newLock(t, open(t, r.Addr, nil), "line", time.Minute)
-	lease := mustAcquire(t, l)
+	lease := mustAcquire(t, newLock(t, open(t, r.Addr, nil), "line", time.Minute))
+	if _, err := d.Enqueue(t.Context(), request("line", time.Minute)); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("Enqueue: %v, want the server's WRONGTYPE", err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("Release without a line: %v", err)
+	}
+	// Without a list of watchers nobody can be woken, and waiters poll.
+	watched := &Options{PlainKeys: true}
+	d = openDriver(t, r.Addr, watched)
+	r.Do(t, "SET", d.watchersKey("line"), "a string", "PX", "3600000")
+	l := newLock(t, open(t, r.Addr, watched), "line", time.Minute)
+	lease = mustAcquire(t, l)
 	if _, _, err := d.Watch(t.Context(), "line"); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Errorf("Watch: %v, want the server's WRONGTYPE", err)
 	}

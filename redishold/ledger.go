@@ -17,7 +17,7 @@ func (d *Driver) usageKey(day driver.Day) string {
 
 const (
 	usageBatch = 200 // records in one request
-	usageTries = 20  // as often as others may get in between, each time with fewer records left
+	usageTries = 500 // as often as others may get in between; somebody gets on each time
 )
 
 // UpdateRecords implements driver.Ledger. A record is written if it is still the one that the new one was made from.

@@ -73,8 +73,8 @@ end
 -- slot, or nil if nobody waits. s is the slot, if there is one.
 local function promote(slot, line, s)
   while true do
-    local e = redis.call('LPOP', line)
-    if not e then return nil end
+    local e = redis.pcall('LPOP', line)
+    if type(e) ~= 'string' then return nil end  -- empty, or not ours: whoever enqueues is told
     local process = sub(e, 33, 48)
     local seen = redis.pcall('EXISTS', (ALIVE or slot .. ':p:') .. process)
     if seen ~= 0 then

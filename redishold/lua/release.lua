@@ -33,8 +33,10 @@ if undo and state(s) ~= 'F' and not find(s, mine, 85, true) then
 end
 if STRIDE == 1 then
   -- Whoever gives up waiting leaves the line. If the key is free it passes on.
-  for _, e in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
-    if sub(e, 1, 32) == mine then
+  local places = redis.pcall('LRANGE', KEYS[2], 0, -1)
+  if places.err and not find(places.err, 'WRONGTYPE', 1, true) then return places end
+  for _, e in ipairs(places) do
+    if type(e) == 'string' and sub(e, 1, 32) == mine then
       redis.call('LREM', KEYS[2], 1, e)
       answer = {'K'}
       break

@@ -6,7 +6,8 @@ do
   if s and sub(s, 1, 3) == '1H-' and sub(s, 52, 83) == ARGV[1] and ARGV[2] == '0' and ARGV[4] == '0' and sub(s, -1) == '\n' then
     local time = redis.call('TIME')
     local now = time[1] .. sub('00000' .. time[2], -6)
-    if sub(s, 4, 19) > now then
+    local free = sub(s, 4, 19)
+    if #time[1] == 10 and free > now and free <= '9999999999999999' then -- and no letters
       local r = redis.pcall('SET', KEYS[1], '1R-0000000000000000' .. sub(s, 20, 35) .. ARGV[3] .. ARGV[1] .. 'n\n\n\n\n', 'PX', 86400000)
       if not r.err then return {'K'} end
     end
