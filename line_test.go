@@ -508,7 +508,7 @@ func TestR6DeadProcessesInLine(t *testing.T) {
 	})
 }
 
-// H9: waiters with short TTLs make progress, in order.
+// R6: waiters with short TTLs make progress, in order.
 func TestR6ShortTTLs(t *testing.T) {
 	inLine(t, func(r *lineRig) {
 		const ttl = 300 * time.Millisecond
