@@ -85,16 +85,16 @@ func (w *worker) deliver(job string) bool {
 	}
 }
 
-// strike does harm to the worker after a random delay.
-func (w *worker) strike(kind string) {
+// strike does harm to a process of the worker after a random delay.
+func (w *worker) strike(h *helper, kind string) {
 	time.Sleep(rand.N(8 * time.Millisecond))
 	switch kind {
 	case "kill":
-		_ = w.h.cmd.Process.Kill()
+		_ = h.cmd.Process.Kill()
 	case "pause":
-		_ = w.h.cmd.Process.Signal(syscall.SIGSTOP)
+		_ = h.cmd.Process.Signal(syscall.SIGSTOP)
 		time.Sleep(2 * idleTimeout)
-		_ = w.h.cmd.Process.Signal(syscall.SIGCONT)
+		_ = h.cmd.Process.Signal(syscall.SIGCONT)
 	case "cut":
 		w.proxy.CutAll()
 	}
@@ -122,7 +122,8 @@ func (s *settlement) run(n int) (wrong []string) {
 						return testenv.Pass
 					})
 				} else {
-					wg.Go(func() { w.strike(kind) })
+					h := w.h
+					wg.Go(func() { w.strike(h, kind) })
 				}
 			}
 			wg.Go(func() { w.deliver(job) })

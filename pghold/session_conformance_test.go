@@ -52,6 +52,7 @@ func sessionHarness(p *testenv.Postgres, frozen Frozen) drivertest.Harness {
 }
 
 func TestSessionConformance(t *testing.T) {
+	t.Parallel()
 	p := testenv.SharedPostgres(t)
 	drivertest.Run(t, sessionHarness(p, Block))
 }

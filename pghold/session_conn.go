@@ -278,7 +278,7 @@ func (s *session) disconnected(err error) {
 	err = explainEnd(err)
 	for _, t := range terms {
 		s.forget(t.ref)
-		if t.lost != nil {
+		if t.lost != nil && s.ctx.Err() == nil {
 			t.lost(err)
 		}
 	}

@@ -86,7 +86,7 @@ func (o *SessionOptions) check() error {
 // rows are the options for the driver of lease rows that a session driver is built on.
 func (o *SessionOptions) rows() *LeaseOptions {
 	return &LeaseOptions{
-		Schema: o.Schema, Namespace: o.Namespace, MaxConns: 1, Logger: o.Logger, Client: o.Client,
+		Schema: o.Schema, Namespace: o.Namespace, MaxConns: 2, Logger: o.Logger, Client: o.Client,
 		Configure: func(p *pgxpool.Config) error {
 			if o.Configure == nil {
 				return nil

@@ -21,6 +21,16 @@ var columns = []struct {
 		func(t *driver.Traits) string { return t.Forgets.String() },
 	},
 	{
+		"a frozen holder", "what becomes of the lock of a process that stands still, past its TTL and with its machine and connection alive. " +
+			"Where it keeps the lock nobody runs beside it when it wakes up, and nobody runs at all before.",
+		func(t *driver.Traits) string {
+			if t.FrozenBlocks {
+				return "keeps it"
+			}
+			return "loses it"
+		},
+	},
+	{
 		"clock", "what measures the expiry. The holder measures its own trust on a clock of its own, and lets go earlier.",
 		func(t *driver.Traits) string { return t.Clock.String() },
 	},
