@@ -58,8 +58,6 @@ const (
 	Skipped EventKind = "skipped"
 	// Failed: it was not granted because the store failed. The job did not run.
 	Failed EventKind = "failed"
-	// AlreadyDone: the job was not run because a record says that it has been.
-	AlreadyDone EventKind = "already done"
 	// Lapsed: the term before ours ended without a release, so its work may have run beside ours. Its own holder, killed
 	// or paused, can never report that.
 	Lapsed EventKind = "lapsed"

@@ -39,7 +39,7 @@ func (u *TxUse) Holder() Holder {
 	return h
 }
 
-// Ended tells observers and the log how it went: Granted, Skipped, Failed or AlreadyDone, with the error if there is one.
+// Ended tells observers and the log how it went: Granted, Skipped, Failed or Duplicate, with the error if there is one.
 // How the transaction ends is not observed.
 func (u *TxUse) Ended(kind EventKind, err error) {
 	u.lock.c.emit(Event{

@@ -75,7 +75,7 @@ func Once(ctx context.Context, tx Tx, lock *holdlock.Lock, opts *OnceOptions) (*
 		return nil, u.ended(ctx, err)
 	}
 	if d.Already {
-		u.Ended(holdlock.AlreadyDone, nil)
+		u.Ended(holdlock.Duplicate, nil)
 		return d, nil
 	}
 	return d, u.ended(ctx, nil)

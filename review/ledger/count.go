@@ -49,7 +49,9 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 	case holdlock.Lost:
 		u.Counts[losses[e.Reason]]++
 		u.end(e)
-	case holdlock.AlreadyDone:
+	case holdlock.Rerun:
+		u.Counts[Reruns]++
+	case holdlock.Duplicate:
 		u.attempt(e, now)
 		u.Counts[Duplicates]++
 	case holdlock.RenewFailed:
