@@ -153,8 +153,8 @@ func TestInTransaction(t *testing.T) {
 		if h := use.Holder(); h.Label != "settler" || h.Purpose != "pays out" || h.PID == 0 {
 			t.Errorf("Holder = %+v", h)
 		}
-		use.Ended(holdlock.AlreadyDone, nil)
-		got := seen.of(holdlock.AlreadyDone)
+		use.Ended(holdlock.Duplicate, nil)
+		got := seen.of(holdlock.Duplicate)
 		if len(got) != 1 || !got[0].InTx || got[0].Name != "settle" || got[0].Key != "2026-11-29" {
 			t.Errorf("observed: %+v", got)
 		}

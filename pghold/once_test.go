@@ -70,7 +70,7 @@ func TestOnce(t *testing.T) {
 		is(t, "another input", err, "", ErrInput)
 		_, err = Once(ctx, again, l.For("k"), &OnceOptions{Keep: -1})
 		is(t, "a negative Keep", err, "", holdlock.ErrInvalid)
-		if g, a := seen.count(holdlock.Granted), seen.count(holdlock.AlreadyDone); g != 3 || a != 2 {
+		if g, a := seen.count(holdlock.Granted), seen.count(holdlock.Duplicate); g != 3 || a != 2 {
 			t.Errorf("observed: %d granted, %d already done, want 3 and 2", g, a)
 		}
 	})
