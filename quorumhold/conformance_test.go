@@ -147,6 +147,7 @@ func earlyBy(t *testing.T, share float64, off broken) (early time.Duration) {
 		if _, err := a.Acquire(t.Context(), request("k", ttl)); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(ttl * 9 / 10)
 		for {
 			if _, err := b.Acquire(t.Context(), request("k", ttl)); err == nil {
 				early = time.Until(sent.Add(ttl))

@@ -199,7 +199,7 @@ func seedRange(few int) (from, to uint64) {
 
 // R1 and R3 at the level of terms: no two overlap, and tokens rise, whatever the servers and the network do.
 func TestSchedules(t *testing.T) {
-	from, to := seedRange(60)
+	from, to := seedRange(40)
 	all, _ := run(t, from, to, without{})
 	for _, w := range all.wrong {
 		t.Error(w)

@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.parallel", "12") // these tests wait most of the time
 	}
 	redis.SetLogger(silent{}) // it tells of every fault that the tests cause
-	goleak.VerifyTestMain(m)
+	// A dial that a test has not waited for ends by its own timeout.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
 type silent struct{}

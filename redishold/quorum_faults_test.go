@@ -94,7 +94,7 @@ func has(t *testing.T, r *testenv.Redis, nonce string) bool {
 // the lock meanwhile.
 func TestQuorumNodesRestartedEmptyOneByOne(t *testing.T) {
 	t.Parallel()
-	const ttl = 2 * time.Second
+	const ttl = 4 * time.Second
 	servers := startServers(t, 5)
 	addrs := testenv.Addrs(servers)
 	opts := &QuorumOptions{MaxTTL: ttl}
@@ -162,7 +162,7 @@ func TestQuorumMajorityRestartsEmpty(t *testing.T) {
 // One node is down, and a second one fails later: still held. The third is one too many.
 func TestQuorumTwoNodesFail(t *testing.T) {
 	t.Parallel()
-	const ttl = 2 * time.Second
+	const ttl = 4 * time.Second
 	servers := startServers(t, 5)
 	addrs := testenv.Addrs(servers)
 	opts := &QuorumOptions{MaxTTL: ttl}
@@ -504,5 +504,52 @@ func TestQuorumOfWhat(t *testing.T) {
 	_ = c.Shutdown(context.Background())
 	for _, c := range weak {
 		_ = c.Close()
+	}
+}
+
+// What the documentation adds to the rights for one server is enough, and needed.
+func TestQuorumDocumentedACL(t *testing.T) {
+	t.Parallel()
+	servers := startServers(t, 3)
+	as := func(name string, rights []string) *quorumhold.Driver {
+		var clients []redis.UniversalClient
+		for _, r := range servers {
+			r.Do(t, append([]string{"ACL", "SETUSER", name, "on", ">secret"}, rights...)...)
+			c := redis.NewClient(&redis.Options{
+				Addr: r.Addr, Username: name, Password: "secret", ContextTimeoutEnabled: true, MaxRetries: -1,
+				MaintNotificationsConfig: noMaintenance, DisableIdentity: true,
+			})
+			t.Cleanup(func() { _ = c.Close() })
+			clients = append(clients, c)
+		}
+		d, err := NewQuorumDriver(clients, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Close() })
+		return d
+	}
+	initQuorum(t, testenv.Addrs(servers), nil)
+	rights := documentedACL(t)
+	d := as("enough", append([]string{"+info"}, rights...))
+	req := request("k", time.Second)
+	grant(t, d, req)
+	if _, err := d.Renew(t.Context(), &driver.RenewRequest{Ref: req.Ref, TTL: time.Second}); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := d.Inspect(t.Context(), "k"); err != nil {
+		t.Error(err)
+	}
+	if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref}); err != nil {
+		t.Error(err)
+	}
+	for _, r := range servers {
+		if log := r.Do(t, "ACL", "LOG"); log != "" {
+			t.Errorf("the server has refused something: %s", log)
+		}
+	}
+	_, err := as("without", rights).Acquire(t.Context(), request("k", time.Second))
+	if err == nil || !strings.Contains(err.Error(), "NOPERM") || !errors.Is(err, driver.ErrNotApplied) {
+		t.Errorf("without +info: %v", err)
 	}
 }

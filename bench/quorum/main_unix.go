@@ -29,6 +29,8 @@ import (
 	"github.com/holdlock/holdlock/redishold"
 )
 
+var alone = flag.Bool("alone", false, "measure holdlock only, healthy and with one server hung in turns")
+
 var length = flag.Duration("time", 3*time.Second, "how long each cell is measured, in rounds that alternate")
 
 const rounds = 3
@@ -59,6 +61,9 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	if *alone {
+		return measureAlone(ours, servers[2])
+	}
 	libraries := []struct {
 		name string
 		do   pair
@@ -83,6 +88,30 @@ func run() error {
 				fmt.Printf("| 5, %d hung | %d | %s | %s |\n", hung, callers, l.name, all[i])
 			}
 		}
+	}
+	return nil
+}
+
+// measureAlone compares five healthy servers with five of which one hangs, in rounds that alternate, and then lets one hang for
+// as long as a cell is measured under full load.
+func measureAlone(do pair, victim server) error {
+	var healthy, hung sample
+	for round := range 2 * rounds {
+		healthy.add(measure(do, 1, *length/rounds, fmt.Sprintf("healthy/%d", round)))
+		_ = victim.cmd.Process.Signal(syscall.SIGSTOP)
+		hung.add(measure(do, 1, *length/rounds, fmt.Sprintf("hung/%d", round)))
+		_ = victim.cmd.Process.Signal(syscall.SIGCONT)
+	}
+	fmt.Printf("pairs/s | p50 | p99 | goroutines\nhealthy: %s\none hung: %s\nratio of p50: %.2f\n", healthy, hung,
+		float64(hung.took[len(hung.took)/2])/float64(healthy.took[len(healthy.took)/2]))
+	_ = victim.cmd.Process.Signal(syscall.SIGSTOP)
+	defer func() { _ = victim.cmd.Process.Signal(syscall.SIGCONT) }()
+	for part := range 4 {
+		one := measure(do, 64, *length, fmt.Sprintf("load/%d", part))
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		fmt.Printf("one hung, 64 callers, part %d: %s, heap %d MB\n", part+1, one, m.HeapAlloc>>20)
 	}
 	return nil
 }

@@ -12,31 +12,31 @@ type Counter uint8
 
 // The counters.
 const (
-	Attempts        Counter = iota + 1 // Do, Acquire and TryAcquire that asked the store
-	Granted                            // of these, the ones that got the lock
-	Skipped                            // did not, because somebody else had it
-	Failed                             // did not, because of the store
-	Contended                          // met somebody else's term, whether they got the lock in the end or not
-	Waited                             // waited, whether they got the lock in the end or not
-	GaveUp                             // waited and did not get it
-	Released                           // leases that were given back
-	LostPaused                         // leases that were lost, by reason
-	LostUnreachable                    //
-	LostGone                           //
-	LostBroken                         //
-	LostMaxHold                        //
-	LostExpired                        //
-	LostShutdown                       //
-	Lapsed                             // grants whose predecessor had ended without release
-	Broken                             // grants whose predecessor an operator had ended
-	RenewFailed                        // renewals that failed and were tried again
-	Unreleased                         // releases that the store did not confirm
-	TokenRead                          // leases whose token the work has asked for
-	Duplicates                         // run-once jobs that were skipped because they were done
-	Reruns                             // run-once jobs that ran again after a lapse
-	Overlaps                           // shadow mode: runs that the lock would have prevented
-	Keyed                              // attempts for a key of the lock
-	LostDisconnected                   // leases that were lost with their connection
+	Attempts         Counter = iota + 1 // Do, Acquire and TryAcquire that asked the store
+	Granted                             // of these, the ones that got the lock
+	Skipped                             // did not, because somebody else had it
+	Failed                              // did not, because of the store
+	Contended                           // met somebody else's term, whether they got the lock in the end or not
+	Waited                              // waited, whether they got the lock in the end or not
+	GaveUp                              // waited and did not get it
+	Released                            // leases that were given back
+	LostPaused                          // leases that were lost, by reason
+	LostUnreachable                     //
+	LostGone                            //
+	LostBroken                          //
+	LostMaxHold                         //
+	LostExpired                         //
+	LostShutdown                        //
+	Lapsed                              // grants whose predecessor had ended without release
+	Broken                              // grants whose predecessor an operator had ended
+	RenewFailed                         // renewals that failed and were tried again
+	Unreleased                          // releases that the store did not confirm
+	TokenRead                           // leases whose token the work has asked for
+	Duplicates                          // run-once jobs that were skipped because they were done
+	Reruns                              // run-once jobs that ran again after a lapse
+	Overlaps                            // shadow mode: runs that the lock would have prevented
+	Keyed                               // attempts for a key of the lock
+	LostDisconnected                    // leases that were lost with their connection
 	counters
 )
 
