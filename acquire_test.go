@@ -3,8 +3,11 @@ package holdlock_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdlock/holdlock"
@@ -498,3 +501,77 @@ func TestListPages(t *testing.T) {
 }
 
 var _ driver.Driver = (*memhold.Driver)(nil)
+
+// asked is a driver that notes which tries are only in case a hint got lost.
+type asked struct {
+	driver.Driver
+	mu       sync.Mutex
+	backStop []bool
+}
+
+func (a *asked) tries() []bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.backStop)
+}
+
+func (a *asked) Unwrap() driver.Driver { return a.Driver }
+
+func (a *asked) Watch(ctx context.Context, key string) (<-chan struct{}, func(), error) {
+	return a.Driver.(driver.Waiter).Watch(ctx, key)
+}
+
+func (a *asked) Acquire(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+	a.mu.Lock()
+	a.backStop = append(a.backStop, req.BackStop)
+	n := len(a.backStop)
+	a.mu.Unlock()
+	if n == 4 { // this one gets no answer
+		return driver.Grant{}, errors.New("no answer")
+	}
+	return a.Driver.Acquire(ctx, req)
+}
+
+// Only a try without a reason of its own may be answered from memory: not the first, not the one after the watch has
+// begun, not one after a hint, and not one that has to find out about a try without an answer.
+func TestR6BackStop(t *testing.T) {
+	virtual(t, func(t *testing.T, r *rig) {
+		store := memhold.NewStore()
+		d := &asked{Driver: memhold.NewDriver(&memhold.Options{Store: store})}
+		c, err := holdlock.NewClient(d, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rival, err := holdlock.NewClient(memhold.NewDriver(&memhold.Options{Store: store}), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := r.lock(rival, holdlock.LockOptions{}).TryAcquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error)
+		go func() {
+			_, err := r.lock(c, holdlock.LockOptions{}).Acquire(t.Context())
+			got <- err
+		}()
+		for len(d.tries()) < 6 {
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+		}
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-got; err != nil {
+			t.Error(err)
+		}
+		// Refused, refused after the watch, then two polls of which the second got no answer, its repetition, a poll, the hint.
+		want := []bool{false, false, true, true, false, true, false}
+		if tries := d.tries(); !slices.Equal(tries, want) {
+			t.Errorf("tries = %v, want %v", tries, want)
+		}
+		if err := errors.Join(c.Shutdown(t.Context()), rival.Shutdown(t.Context())); err != nil && !errors.Is(err, holdlock.ErrShutdown) {
+			t.Log(err)
+		}
+	})
+}

@@ -245,10 +245,12 @@ func (d *LeaseDriver) step(ctx context.Context, verb, key, sql string, args []an
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.open, cancel)()
-	err := d.send(ctx, sql, args, scan)
-	if code(err) == serializationFailure && !d.explicit.Swap(true) {
+	explicit := d.explicit.Load()
+	err := d.send(ctx, explicit, sql, args, scan)
+	if code(err) == serializationFailure && !explicit {
 		// The default isolation has been changed since. Nothing was done, so it is done once more.
-		err = d.send(ctx, sql, args, scan)
+		d.explicit.Store(true)
+		err = d.send(ctx, true, sql, args, scan)
 	}
 	if err == nil {
 		return nil
@@ -264,13 +266,13 @@ func (d *LeaseDriver) step(ctx context.Context, verb, key, sql string, args []an
 
 // send runs the statement. A connection on which anything went wrong but the server's refusal is closed by pgx and not
 // used again.
-func (d *LeaseDriver) send(ctx context.Context, sql string, args []any, scan func(pgx.Rows) error) error {
+func (d *LeaseDriver) send(ctx context.Context, explicit bool, sql string, args []any, scan func(pgx.Rows) error) error {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return &unsentError{err}
 	}
 	defer conn.Release()
-	if !d.explicit.Load() {
+	if !explicit {
 		rows, err := conn.Query(ctx, sql, args...)
 		return read(rows, err, scan)
 	}

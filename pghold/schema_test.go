@@ -140,16 +140,18 @@ func TestSchemaNames(t *testing.T) {
 	}
 }
 
-// A layout that has been released is never changed: programs built with it are in use. A new one is a new file.
+// layouts are the sums of what Migrate runs. That of a layout which has been released never changes: programs built with it
+// are in use, and a new layout is a new file. While one is being made, put its sum here.
+var layouts = map[int]string{1: "61d164eb73860f74"}
+
 func TestLayoutGolden(t *testing.T) {
-	golden := map[int]string{}
 	for v := 1; v <= schemaVersion; v++ {
-		text, err := migrations.ReadFile(fmt.Sprintf("sql/%d.sql", v))
+		text, err := step(v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := fmt.Sprintf("%x", sha256.Sum256(text))[:16], golden[v]; want != "" && got != want {
-			t.Errorf("sql/%d.sql has been changed: its sum is %s, was %s", v, got, want)
+		if got := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:16]; got != layouts[v] {
+			t.Errorf("layout %d has been changed: its sum is %s, was %s", v, got, layouts[v])
 		}
 	}
 }
