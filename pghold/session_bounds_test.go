@@ -19,7 +19,7 @@ import (
 	"github.com/holdlock/holdlock/internal/testenv"
 )
 
-// C14: nothing stays locked after an unlock with an ended context, a panic or an error of the job; and the job has a pool
+// Nothing stays locked after an unlock with an ended context, a panic or an error of the job; and the job has a pool
 // of one connection to itself.
 func TestNothingStaysLockedOnASession(t *testing.T) {
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestNothingStaysLockedOnASession(t *testing.T) {
 	}
 }
 
-// C53: an index is built concurrently under a lock while others wait for it. They have no snapshot that it would wait for.
+// An index is built concurrently under a lock while others wait for it. They have no snapshot that it would wait for.
 func TestIndexUnderALockWithWaiters(t *testing.T) {
 	t.Parallel()
 	p := testenv.StartPostgres(t)
@@ -113,7 +113,7 @@ func TestIndexUnderALockWithWaiters(t *testing.T) {
 	must(t, errors.Join(err, <-waited))
 }
 
-// C56: a program that asks for 100,000 locks meets its own limit, and nobody beside it notices.
+// A program that asks for 100,000 locks meets its own limit, and nobody beside it notices.
 func TestSessionCap(t *testing.T) {
 	t.Parallel()
 	p := testenv.StartPostgres(t, "max_connections=30", "max_locks_per_transaction=20")
@@ -158,7 +158,7 @@ func TestSessionCap(t *testing.T) {
 	}
 }
 
-// C56: 500 locks of one TTL need one connection.
+// 500 locks of one TTL need one connection.
 func TestSessionConnections(t *testing.T) {
 	t.Parallel()
 	p := testenv.StartPostgres(t)

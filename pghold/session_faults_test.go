@@ -43,7 +43,7 @@ func through(p *testenv.Postgres, x *testenv.Proxy) string {
 	return strings.Replace(p.URL(), p.Addr, x.Addr, 1)
 }
 
-// F33: behind a pooler in transaction mode an advisory lock belongs to nobody.
+// Behind a pooler in transaction mode an advisory lock belongs to nobody.
 func TestSessionRefusesTransactionPooling(t *testing.T) {
 	t.Parallel()
 	p := testenv.SharedPostgres(t)
@@ -116,7 +116,7 @@ func startRival(t *testing.T, l *holdlock.Lock) *rival {
 	return r
 }
 
-// F35, F36: whatever ends a connection, the work is told, with the cause, before another one holds the lock.
+// Whatever ends a connection, the work is told, with the cause, before another one holds the lock.
 func TestSessionEndsUnderItsHolder(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(t *testing.T, p *testenv.Postgres, x *testenv.Proxy, pid uint32) (free func()){
