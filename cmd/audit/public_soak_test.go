@@ -4,7 +4,7 @@ package audit
 
 import "testing"
 
-// TestSoakLargePublicModules does as TestPublicModules does, for programs that take long to download.
+// TestSoakLargePublicModules does as TestSoakPublicModules does, for programs that take long to download.
 func TestSoakLargePublicModules(t *testing.T) {
 	checkPublic(t, "testdata/large", []public{
 		{

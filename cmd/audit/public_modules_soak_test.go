@@ -1,3 +1,5 @@
+//go:build soak
+
 package audit
 
 import (
@@ -104,14 +106,14 @@ var publics = []public{
 	},
 }
 
-// TestPublicModules compares what is found in published modules with lists made by hand.
-func TestPublicModules(t *testing.T) {
+// TestSoakPublicModules compares what is found in published modules with lists made by hand.
+func TestSoakPublicModules(t *testing.T) {
 	t.Parallel()
 	checkPublic(t, "testdata/public", publics, &LoadOptions{})
 }
 
-// TestPublicModulesGenerated does so for generated code.
-func TestPublicModulesGenerated(t *testing.T) {
+// TestSoakPublicModulesGenerated does so for generated code.
+func TestSoakPublicModulesGenerated(t *testing.T) {
 	t.Parallel()
 	river := publics[len(publics)-1]
 	river.want = []string{
