@@ -19,7 +19,8 @@ func leaseHarness(tb testing.TB, p *testenv.Postgres, url string) drivertest.Har
 	schema := migrated(tb, p)
 	var stores atomic.Int64
 	return drivertest.Harness{
-		Patience: patience,
+		Overtaken: true,
+		Patience:  patience,
 		NewStore: func(tb testing.TB) drivertest.Store {
 			namespace := fmt.Sprintf("suite %d", stores.Add(1))
 			return drivertest.Store{

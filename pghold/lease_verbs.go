@@ -19,6 +19,7 @@ import (
 type leaseSQL struct {
 	acquire, renew, release, breakTerm, list, inspect string
 	stand, leave, poll, collect, name, claims         string
+	usage, writeUsage, readUsage, oldUsage            string
 }
 
 func newLeaseSQL(schema string) leaseSQL {
@@ -36,6 +37,8 @@ func newLeaseSQL(schema string) leaseSQL {
 		collect:   in(`SELECT "holdlock".collect($1, $2)`),
 		name:      in(nameStatement),
 		claims:    in(claimsStatement),
+
+		usage: in(usageStatement), writeUsage: in(writeUsageStatement), readUsage: in(readUsageStatement), oldUsage: in(oldUsageStatement),
 	}
 }
 

@@ -18,7 +18,8 @@ var namespaces atomic.Int64
 // sessionHarness makes each store in a schema and a namespace of its own: advisory locks know nothing of schemas.
 func sessionHarness(p *testenv.Postgres, frozen Frozen) drivertest.Harness {
 	return drivertest.Harness{
-		Patience: patience,
+		Overtaken: true,
+		Patience:  patience,
 		NewStore: func(tb testing.TB) drivertest.Store {
 			opts := SessionOptions{Schema: migrated(tb, p), Namespace: fmt.Sprint("suite ", namespaces.Add(1)), OnFrozen: frozen}
 			var mu sync.Mutex

@@ -101,8 +101,9 @@ var lives = []life{
 	}},
 	{"lapsing", []string{"lapsed"}, nil, func(s *sim, rng *rand.Rand, name string) { // a worker is killed now and then
 		l := s.declare(name, holdlock.LockOptions{TTL: 30 * time.Second, DoubleRun: holdlock.Costly})
+		kills := rand.New(rand.NewPCG(rng.Uint64(), 1))
 		s.wg.Go(func() {
-			rng := rand.New(rand.NewPCG(rng.Uint64(), 1))
+			rng := kills
 			for range 3 + rng.IntN(4) {
 				time.Sleep(time.Duration(20+rng.IntN(100)) * time.Hour)
 				if _, err := s.store.Acquire(context.Background(), &driver.AcquireRequest{
