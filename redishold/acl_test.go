@@ -110,6 +110,9 @@ func lifeOf(t *testing.T, r *testenv.Redis, d *Driver) (first error) {
 		stop()
 	}
 	fail("Break", d.Break(ctx, &driver.BreakRequest{Ref: req.Ref, By: "test", Now: true}))
+	today := driver.DayOf(time.Now())
+	fail("UpdateRecords", d.UpdateRecords(ctx, today, []string{"k"}, func(string, []byte) []byte { return []byte("x") }))
+	fail("ReadRecords", d.ReadRecords(ctx, today, today, func(driver.Day, string, []byte) error { return nil }))
 	if d.Traits().FIFO {
 		fail("line", lineOf(t, d, 3*time.Second))
 	}

@@ -67,8 +67,14 @@ func TestDecodeBadInput(t *testing.T) {
 		b    string
 		want error
 	}{
-		{"\x02", ErrNewer}, {"\x00", ErrDamaged}, {"\x01\x01", ErrDamaged}, {"\x01\xff", ErrDamaged},
-		{"\x01\x63\x01", ErrNewer}, {"\x01\x64\x09", ErrDamaged}, {"\x01\x65\x00\x01\xff\x7f\x01", ErrDamaged}, {"\x01\x65\x00\xff\xff\x03", ErrDamaged},
+		{"\x02", ErrNewer},
+		{"\x00", ErrDamaged},
+		{"\x01\x01", ErrDamaged},
+		{"\x01\xff", ErrDamaged},
+		{"\x01\x63\x01", ErrNewer},
+		{"\x01\x64\x09", ErrDamaged},
+		{"\x01\x65\x00\x01\xff\x7f\x01", ErrDamaged},
+		{"\x01\x65\x00\xff\xff\x03", ErrDamaged},
 	} {
 		if _, _, err := decode([]byte(c.b)); !errors.Is(err, c.want) {
 			t.Errorf("%x: %v, want %v", c.b, err, c.want)
