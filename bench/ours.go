@@ -19,7 +19,7 @@ func recommended(addr string) *redis.Client {
 
 func ours() []contestant {
 	return []contestant{{
-		name: holdlockName, waits: true, sends: []string{"evalsha", "eval", "subscribe", "unsubscribe", "publish"},
+		name: holdlockName, waits: true, sends: []string{"evalsha", "eval", "subscribe", "unsubscribe"},
 		open: func(addr string, o setup) (locker, error) { return openHoldlock(recommended(addr), o) },
 	}, {
 		name: holdlockName + ", cancellable", note: "with a context that somebody might cancel", sends: []string{"evalsha", "eval"},
