@@ -6,6 +6,7 @@ replace github.com/holdlock/holdlock => ../..
 
 require (
 	cirello.io/pglock v1.16.0
+	github.com/allisson/go-pglock/v3 v3.0.0
 	github.com/holdlock/holdlock v0.0.0-00010101000000-000000000000
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/lib/pq v1.10.9

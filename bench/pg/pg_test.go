@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package pg puts lease rows beside cirello.io/pglock, on one server and in one run. It is a module of its own, so that
+// Package pg puts lease rows beside cirello.io/pglock, and session locks beside go-pglock too, on one server and in one run. It is a module of its own, so that
 // nobody who uses holdlock downloads what it compares with:
 //
 //	cd bench/pg && GOWORK=off go test -bench .
@@ -13,10 +13,12 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"cirello.io/pglock"
+	gopglock "github.com/allisson/go-pglock/v3"
 	"github.com/jackc/pgx/v5"
 	_ "github.com/lib/pq" // what pglock.New asks for
 
@@ -114,6 +116,84 @@ func BenchmarkHandOver(b *testing.B) {
 			report(b, times, "µs/holdlock", "µs/pglock")
 		})
 	}
+}
+
+// BenchmarkCallers64 is 64 callers who take and release locks of their own for a moment each, in turn: session locks, go-pglock,
+// which has a connection for each lock that it holds, and pglock.
+func BenchmarkCallers64(b *testing.B) {
+	const callers, window = 64, 500 * time.Millisecond
+	p := testenv.StartPostgres(b, "fsync=on", "max_connections=200")
+	_ = ours(b, p) // makes the tables
+	own, err := pghold.OpenSessions(ctx, p.URL(), nil)
+	must(b, err)
+	b.Cleanup(func() { own.Shutdown(ctx) })
+	lock, err := own.NewLock("job", nil)
+	must(b, err)
+	db, err := sql.Open("postgres", p.URL())
+	must(b, err)
+	b.Cleanup(func() { db.Close() })
+	db.SetMaxIdleConns(callers)
+	other := theirs(b, p)
+	contestants := []func(caller int) error{
+		func(caller int) error {
+			lease, err := lock.For(fmt.Sprint(caller)).TryAcquire(ctx)
+			if err != nil {
+				return err
+			}
+			return lease.Release(ctx)
+		},
+		func(caller int) error {
+			l, err := gopglock.NewLock(ctx, int64(caller), db)
+			if err != nil {
+				return err
+			}
+			_, err = l.Lock(ctx)
+			return errors.Join(err, l.Unlock(ctx), l.Close())
+		},
+		func(caller int) error {
+			l, err := other[0].AcquireContext(ctx, fmt.Sprint("caller/", caller), pglock.FailIfLocked())
+			if err != nil {
+				return err
+			}
+			return other[0].ReleaseContext(ctx, l)
+		},
+	}
+	rates := make([][]float64, len(contestants))
+	for b.Loop() {
+		for i, pair := range contestants {
+			rates[i] = append(rates[i], perSecond(b, callers, window, pair))
+		}
+	}
+	b.ReportMetric(0, "ns/op") // it is of all
+	for i, name := range []string{"holdlock-pairs/s", "go-pglock-pairs/s", "pglock-pairs/s"} {
+		slices.Sort(rates[i])
+		b.ReportMetric(rates[i][len(rates[i])/2], name)
+	}
+}
+
+// perSecond is how often callers together do something in a second.
+func perSecond(b *testing.B, callers int, window time.Duration, do func(caller int) error) float64 {
+	b.Helper()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	n, start := 0, time.Now()
+	for caller := range callers {
+		wg.Go(func() {
+			own := 0
+			for time.Since(start) < window {
+				if err := do(caller); err != nil {
+					b.Error(err)
+					return
+				}
+				own++
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			n += own
+		})
+	}
+	wg.Wait()
+	return float64(n) / time.Since(start).Seconds()
 }
 
 // handOver has two processes take a lock one after the other; acquire returns how to release it.
