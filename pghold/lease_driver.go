@@ -112,8 +112,21 @@ func newLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions, idle ti
 	return d, nil
 }
 
+// checkDSN refuses a URL in which part of a password would be taken for a host, and so be printed.
+func checkDSN(dsn string) error {
+	_, rest, ok := strings.Cut(dsn, "://")
+	authority, _, _ := strings.Cut(rest, "/")
+	if ok && strings.Count(authority, "@") > 1 {
+		return errors.New("pghold: the URL has more than one @ before the database: write %40 for those in the user or the password")
+	}
+	return nil
+}
+
 // leaseConfig reads the DSN and fixes what the store depends on.
 func leaseConfig(dsn string, opts *LeaseOptions) (*pgxpool.Config, error) {
+	if err := checkDSN(dsn); err != nil {
+		return nil, err
+	}
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("pghold: %w", err) // pgx masks the password

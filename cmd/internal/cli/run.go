@@ -225,7 +225,7 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 		var a answer
 		a.lease, a.err = s.get(ctx, 0)
 		switch {
-		case wait == 0 || !errors.Is(a.err, holdlock.ErrHeld):
+		case wait == 0 || !errors.Is(a.err, holdlock.ErrHeld) && !errors.Is(a.err, driver.ErrAbstains):
 		case s.heldAroundUs(a.err): // waiting would be for ever
 			a.err = fmt.Errorf("%w; that is the holdlock around this one: a lock is not re-entrant", a.err)
 		case wait == holdlock.Forever:

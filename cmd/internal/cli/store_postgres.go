@@ -69,6 +69,10 @@ func parsePostgres(scheme, rest string) (*postgresURL, error) {
 			keep = append(keep, option)
 		}
 	}
+	if authority, _, _ := strings.Cut(strings.TrimPrefix(where, "//"), "/"); strings.Count(authority, "@") > 1 {
+		// What stands behind the first @ would be taken for a host, and printed.
+		return nil, errors.New("there is more than one @ before the database: write %40 for those in the user or the password")
+	}
 	u.dsn = "postgres:" + where
 	if where == "//" {
 		u.dsn = "postgres:///" // all from the environment
