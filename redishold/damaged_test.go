@@ -5,6 +5,7 @@ package redishold
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,13 @@ func TestKeysOfAnotherKind(t *testing.T) {
 	lease := mustAcquire(t, newLock(t, open(t, r.Addr, nil), "line", time.Minute))
 	if _, err := d.Enqueue(t.Context(), request("line", time.Minute)); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
 		t.Errorf("Enqueue: %v, want the server's WRONGTYPE", err)
+	}
+	standing := d.Attend(t.Context(), []*driver.AcquireRequest{request("line", time.Minute)})
+	if s := standing[0]; s.Err != nil || s.Granted || s.Place != 0 {
+		t.Errorf("Attend without a line: %+v, want a place that is unknown, so that its waiter asks anew", s)
+	}
+	if left, err := strconv.Atoi(r.Do(t, "PTTL", d.lineKey("line"))); err != nil || left <= 60_000 {
+		t.Errorf("somebody else's key was given another expiry: %d ms, %v", left, err)
 	}
 	if err := lease.Release(t.Context()); err != nil {
 		t.Errorf("Release without a line: %v", err)

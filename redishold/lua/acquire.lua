@@ -19,8 +19,8 @@ if s then
   if find(s, mine, 85, true) or nonce(s) == mine and state(s) == 'R' then return {'U'} end
   if free(s) > now then
     if not place then return {'H', digits(now), s} end
-    redis.call('PEXPIRE', line, LINE)  -- first, so that who lacks the right leaves no line without expiry
     local n = redis.call('LPOS', line, place)
+    redis.call('PEXPIRE', line, LINE)  -- before, so that who lacks the right leaves no line without expiry
     if n then
       n = n + 1
     else

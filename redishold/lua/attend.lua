@@ -14,7 +14,6 @@ local function look(slot, line)
     s = redis.call('GET', slot)
     if s and sub(s, 1, 1) ~= '1' then s = 'V' end
     if s ~= 'V' and (not s or free(s) <= now) then s = promote(slot, line, s) or s end
-    redis.call('PEXPIRE', line, LINE)
   end
   known[slot] = s
   return s
@@ -36,10 +35,12 @@ for i = 1, #KEYS, 2 do
     local _, _, before = texts(s)
     out[#out + 1] = {'G', sub(s, 20, 35), sub(s, 84, 84), before}
   else
-    local n = redis.call('LPOS', line, place)
-    if not n then
-      out[#out + 1] = {'U'}
+    local n = redis.pcall('LPOS', line, place)
+    if type(n) == 'table' and not find(n.err, 'WRONGTYPE', 1, true) then return n end
+    if type(n) ~= 'number' then
+      out[#out + 1] = {'U'}  -- also where something else stands in the place of the line: an enqueue is told of that
     else
+      redis.call('PEXPIRE', line, LINE)
       if s and beside(s) ~= '+' then redis.call('SETRANGE', slot, 2, '+') end
       out[#out + 1] = {'W', tostring(n + 1), digits(s and free(s) - now or 0)}
     end
