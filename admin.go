@@ -41,25 +41,34 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 			yield(Info{}, fmt.Errorf("listing locks: %w", ErrUnsupported))
 			return
 		}
-		after := ""
-		for {
-			terms, err := call(ctx, c, c.timeout, func(ctx context.Context) ([]driver.Term, error) {
-				return c.lister.List(ctx, prefix, after, listPage)
-			}, discard)
-			if err != nil {
-				yield(Info{}, fmt.Errorf("listing locks of %s: %w: %w", c.traits.Location, ErrUnreachable, err))
-				return
-			}
-			for i := range terms {
-				if !strings.HasPrefix(terms[i].Key, prefix) || !yield(c.info(&terms[i]), nil) {
-					return
-				}
-			}
-			if len(terms) < listPage {
-				return
-			}
-			after = terms[len(terms)-1].Key
+		err := pages(ctx, c, prefix, func(ctx context.Context, after string) ([]driver.Term, error) {
+			return c.lister.List(ctx, prefix, after, listPage)
+		}, func(t *driver.Term) string { return t.Key }, func(t *driver.Term) bool { return yield(c.info(t), nil) })
+		if err != nil {
+			yield(Info{}, fmt.Errorf("listing locks of %s: %w: %w", c.traits.Location, ErrUnreachable, err))
 		}
+	}
+}
+
+// pages asks the store for page after page of what has the prefix, in the order of keys, until each returns false.
+func pages[T any](
+	ctx context.Context, c *Client, prefix string,
+	page func(ctx context.Context, after string) ([]T, error), key func(*T) string, each func(*T) (more bool),
+) error {
+	for after := ""; ; {
+		items, err := call(ctx, c, c.timeout, func(ctx context.Context) ([]T, error) { return page(ctx, after) }, discard)
+		if err != nil {
+			return err
+		}
+		for i := range items {
+			if !strings.HasPrefix(key(&items[i]), prefix) || !each(&items[i]) {
+				return nil
+			}
+		}
+		if len(items) < listPage {
+			return nil
+		}
+		after = key(&items[len(items)-1])
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -37,24 +36,11 @@ func (c *Client) Jobs(ctx context.Context, prefix string, undone bool) iter.Seq2
 			yield(JobInfo{}, c.noJournal("listing jobs"))
 			return
 		}
-		q := driver.JobQuery{Prefix: prefix, Limit: listPage, Undone: undone}
-		for {
-			jobs, err := call(ctx, c, c.timeout, func(ctx context.Context) ([]driver.Job, error) {
-				return c.journal.Jobs(ctx, &q)
-			}, discard)
-			if err != nil {
-				yield(JobInfo{}, fmt.Errorf("listing jobs of %s: %w: %w", c.traits.Location, ErrUnreachable, err))
-				return
-			}
-			for i := range jobs {
-				if !strings.HasPrefix(jobs[i].Key, prefix) || !yield(c.jobInfo(&jobs[i]), nil) {
-					return
-				}
-			}
-			if len(jobs) < listPage {
-				return
-			}
-			q.After = jobs[len(jobs)-1].Key
+		err := pages(ctx, c, prefix, func(ctx context.Context, after string) ([]driver.Job, error) {
+			return c.journal.Jobs(ctx, &driver.JobQuery{Prefix: prefix, After: after, Limit: listPage, Undone: undone})
+		}, func(j *driver.Job) string { return j.Key }, func(j *driver.Job) bool { return yield(c.jobInfo(j), nil) })
+		if err != nil {
+			yield(JobInfo{}, fmt.Errorf("listing jobs of %s: %w: %w", c.traits.Location, ErrUnreachable, err))
 		}
 	}
 }

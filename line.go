@@ -106,16 +106,11 @@ func (l *line) poke() {
 	}
 }
 
-// drop forgets a place that is given up. It returns what has become of it in the same moment, if anything has.
-func (l *line) drop(p *place) (o outcome) {
+// drop forgets a place that is given up.
+func (l *line) drop(p *place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.places, p.req.Ref.Nonce)
-	select {
-	case o = <-p.outcome:
-	default:
-	}
-	return o
 }
 
 // settle ends a place with an outcome. Called with mu held.

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // Locks in transactions leave nothing behind that could be listed, and the server knows them by number. So their names are
@@ -72,7 +70,7 @@ func (d *LeaseDriver) writeNames() {
 			ids[i] = LockID(d.namespace, key)
 		}
 		ctx, cancel := context.WithTimeout(d.open, collectBudget)
-		err := d.step(ctx, "note", keys[0], d.sql.name, []any{d.namespace, ids, keys}, func(pgx.Rows) error { return nil })
+		err := d.step(ctx, "note", keys[0], d.sql.name, []any{d.namespace, ids, keys}, nothing)
 		cancel()
 		if err != nil { // the next use tries again
 			n.mu.Lock()

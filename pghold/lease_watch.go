@@ -207,7 +207,7 @@ func (w *watch) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
 	defer cancel()
 	// If it fails, the place in line goes with our session, or costs one hint.
-	_ = d.step(ctx, "watch", w.key, d.sql.leave, []any{d.namespace, w.key, w.hub.channel, w.id}, func(pgx.Rows) error { return nil })
+	_ = d.step(ctx, "watch", w.key, d.sql.leave, []any{d.namespace, w.key, w.hub.channel, w.id}, nothing)
 }
 
 // close ends the listening. Watches that have not been stopped get no more hints.
