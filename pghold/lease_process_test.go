@@ -164,9 +164,7 @@ func TestLeasePausedHolder(t *testing.T) {
 	if _, err := d.Acquire(testContext(t), leaseRequest("k", time.Minute)); !isHeld(err) {
 		t.Fatalf("a rival of a holder that is well got %v", err)
 	}
-	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Stop(t, c.cmd.Process.Pid)
 	var g driver.Grant
 	testenv.Eventually(t, "the lock passes on", func() bool {
 		var err error

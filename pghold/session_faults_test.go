@@ -248,7 +248,7 @@ func TestSessionOfAFrozenHolder(t *testing.T) {
 				t.Errorf("Traits.FrozenBlocks = %v", c.Traits().FrozenBlocks)
 			}
 			r := startRival(t, l)
-			h.signal(t, syscall.SIGSTOP)
+			testenv.Stop(t, h.cmd.Process.Pid)
 			start := time.Now()
 			if mode == "block" {
 				select {
@@ -328,7 +328,7 @@ func TestBreakOfAFrozenSession(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatalf("Inspect: %v, %v", ok, err)
 	}
-	h.signal(t, syscall.SIGSTOP)
+	testenv.Stop(t, h.cmd.Process.Pid)
 	must(t, c.Break(testContext(t), "job", "", info.Token, holdlock.BreakOptions{By: "ops", Now: true}))
 	lease, err := lockOf(t, c, time.Second).TryAcquire(testContext(t))
 	must(t, err)

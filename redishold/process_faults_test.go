@@ -26,7 +26,7 @@ func TestPausedHolder(t *testing.T) {
 			t.Parallel()
 			s := startSite(t, kind)
 			h := startHelper(t, "hold", s)
-			g, rival := takesOver(t, s, h, func() { h.signal(t, syscall.SIGSTOP) })
+			g, rival := takesOver(t, s, h, func() { testenv.Stop(t, h.cmd.Process.Pid) })
 			h.signal(t, syscall.SIGCONT)
 			// Whoever was stopped while a renewal was on its way takes the missing answer for the reason.
 			why := h.line(t)

@@ -1,14 +1,14 @@
 package sqlitehold
 
 import (
-	"fmt"
 	"os"
 	"os/signal"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/holdlock/holdlock/internal/testenv"
 )
 
 // becomeUser gives up root.
@@ -34,13 +34,7 @@ func limitFiles(bytes int) error {
 // stop freezes the process, and returns when it is frozen.
 func (c *child) stop() {
 	c.tb.Helper()
-	check(c.tb, c.cmd.Process.Signal(syscall.SIGSTOP))
-	eventually(c.tb, "the process is stopped", func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
-		check(c.tb, err)
-		_, fields, _ := strings.Cut(string(stat), ") ")
-		return strings.HasPrefix(fields, "T")
-	})
+	testenv.Stop(c.tb, c.cmd.Process.Pid)
 }
 
 func (c *child) resume() {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/holdlock/holdlock/internal/testenv"
 )
 
 // TestGoRun is the first command of the README, on a machine that has only Go.
@@ -129,7 +131,7 @@ func TestJSONEvents(t *testing.T) {
 	}
 	lost := b.start("run", "job", "--json", "--ttl", "2s", "--", "sleep", "60")
 	guardOf(t, lost.pid())
-	lost.signal(syscall.SIGSTOP)
+	testenv.Stop(t, lost.pid())
 	if r := b.run("run", "job", "--wait", "forever", "--json", "--", "true"); r.code != 0 || strings.Join(events(r), " ") != "lapsed" {
 		t.Errorf("%+v", r)
 	}

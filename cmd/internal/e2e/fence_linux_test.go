@@ -4,6 +4,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/holdlock/holdlock/internal/testenv"
 )
 
 // TestFence freezes a holder with its guard, right before its write, until a successor has written, and wakes the writer
@@ -28,11 +30,7 @@ func TestFence(t *testing.T) {
 				t.Fatalf("the guard has the children %v", writer)
 			}
 			frozen := []int{stale.pid(), guard, writer[0]}
-			for _, pid := range frozen {
-				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-					t.Fatal(err)
-				}
-			}
+			testenv.Stop(t, frozen...) // all of it before the gate opens: it must not stop with the resource locked
 			write(t, b.path("gate"), "")
 			if r := b.run(append([]string{"run", "job", "--wait", "forever", "--"}, put("new", b.path("gate"))...)...); r.code != 0 {
 				t.Fatalf("the successor: %+v", r)

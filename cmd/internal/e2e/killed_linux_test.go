@@ -4,6 +4,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/holdlock/holdlock/internal/testenv"
 )
 
 // TestHoldlockKilled kills holdlock alone. The TTL is so long that only a lock that was given back lets the next run begin.
@@ -53,7 +55,7 @@ func TestBothKilled(t *testing.T) {
 	p := b.start(append([]string{"run", "job", "--ttl", "3s", "--"}, direct("write", journal, "first", "10ms")...)...)
 	writing(t, journal, []string{"first"})
 	guard := guardOf(t, p.pid())
-	_ = syscall.Kill(p.pid(), syscall.SIGSTOP) // so that it cannot do the guard's work when that is dead
+	testenv.Stop(t, p.pid()) // so that it cannot do the guard's work when that is dead
 	_ = syscall.Kill(guard, syscall.SIGKILL)
 	_ = p.cmd.Process.Kill()
 	if r := b.run("run", "job", "--", "true"); r.code != 75 {

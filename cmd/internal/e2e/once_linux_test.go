@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/holdlock/holdlock/internal/testenv"
 )
 
 // A jobView is what jobs inspect and jobs ls print with --json.
@@ -154,7 +156,7 @@ func TestOnceKilled(t *testing.T) {
 						t.Errorf("a duplicate while it runs: %+v, want 75", r)
 					}
 					if both {
-						p.signal(syscall.SIGSTOP) // so that it cannot do the guard's work
+						testenv.Stop(t, p.pid()) // so that it cannot do the guard's work
 						_ = syscall.Kill(guardOf(t, p.pid()), syscall.SIGKILL)
 					}
 					_ = p.cmd.Process.Kill()

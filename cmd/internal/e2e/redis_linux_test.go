@@ -71,7 +71,7 @@ func TestRedis(t *testing.T) {
 				t.Errorf("ls: %+v", r)
 			}
 			second := b.start(append([]string{"run", "job", "--ttl", "3s", "--wait", "forever", "--"}, role("write", journal, "second", "20ms")...)...)
-			first.signal(syscall.SIGSTOP)
+			testenv.Stop(t, first.pid())
 			eventually(t, "the second command writes", func() bool { return len(find(journalOf(journal), "W", "second")) > 3 })
 			if n := overlaps(journalOf(journal), "first", "second"); n > 0 {
 				t.Errorf("%d acts of the first command after the first act of the second", n)

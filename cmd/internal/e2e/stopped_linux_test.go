@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdlock/holdlock/internal/bootclock"
+	"github.com/holdlock/holdlock/internal/testenv"
 )
 
 // overlaps says how many acts of first are in the journal after the first act of second.
@@ -41,7 +42,7 @@ func TestStopped(t *testing.T) {
 			second := b.start(append([]string{"run", "job", "--ttl", "2s", "--wait", "forever", "--"}, role("write", journal, "second", "20ms")...)...)
 			second.waits()
 
-			first.signal(syscall.SIGSTOP)
+			testenv.Stop(t, first.pid())
 			stopped := bootclock.Now()
 			eventually(t, "the second command writes", func() bool { return len(find(journalOf(journal), "W", "second")) > 10 })
 			list := journalOf(journal)
@@ -91,7 +92,7 @@ func TestStoppedWithoutGuard(t *testing.T) {
 	first := naive("first")
 	eventually(t, "the first command writes", func() bool { return len(find(journalOf(journal), "W", "first")) > 3 })
 	second := naive("second")
-	first.signal(syscall.SIGSTOP)
+	testenv.Stop(t, first.pid())
 	eventually(t, "the second command writes", func() bool { return len(find(journalOf(journal), "W", "second")) > 10 })
 	if n := overlaps(journalOf(journal), "first", "second"); n == 0 {
 		t.Error("no overlap: the test would not notice a guard that does nothing")
@@ -126,7 +127,7 @@ while :; do sleep 0.01; done`
 	eventually(t, "check says yes", func() bool { return len(find(journalOf(journal), "yes", "")) > 3 })
 	second := b.start(append([]string{"run", "job", "--wait", "forever", "--"}, role("write", journal, "second", "20ms")...)...)
 	second.waits()
-	first.signal(syscall.SIGSTOP)
+	testenv.Stop(t, first.pid())
 	eventually(t, "the second command writes", func() bool { return len(find(journalOf(journal), "W", "second")) > 0 })
 
 	list := journalOf(journal)
