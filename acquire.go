@@ -31,7 +31,7 @@ func newNonce() string {
 
 // once makes one try and gives back what an unclear one may have won.
 func (a *attempt) once(ctx context.Context) (*Lease, error) {
-	lease, err := a.try(ctx, a.lock.c.drv.Acquire)
+	lease, err := a.try(ctx, a.ask)
 	a.giveUp()
 	a.report(ctx, err, false)
 	return lease, err
@@ -57,7 +57,7 @@ func (a *attempt) report(ctx context.Context, err error, waited bool) {
 // poll tries until the lock is ours or ctx ends: after a hint from the store, when the present term should be over, and
 // now and then in any case, because hints can be lost and keys can be freed by hand.
 func (a *attempt) poll(ctx context.Context) (*Lease, error) {
-	lease, err := a.try(ctx, a.lock.c.drv.Acquire)
+	lease, err := a.try(ctx, a.ask)
 	if err == nil || !errors.Is(err, ErrHeld) && !errors.Is(err, driver.ErrAbstains) {
 		a.giveUp()
 		a.report(ctx, err, false)
@@ -91,7 +91,7 @@ func (a *attempt) poll(ctx context.Context) (*Lease, error) {
 			a.report(ctx, err, true)
 			return nil, err
 		}
-		lease, err = a.try(ctx, a.lock.c.drv.Acquire)
+		lease, err = a.try(ctx, a.ask)
 		switch {
 		case err == nil:
 			return lease, nil
@@ -155,9 +155,14 @@ func (a *attempt) watch(ctx context.Context) (<-chan struct{}, func()) {
 	return w.hints, func() { a.lock.c.also(w.stop) }
 }
 
-// try sends one acquire, by what is given, and judges the answer.
+// ask is the acquire of a store, for try.
+func (a *attempt) ask(ctx context.Context, _ instant, req *driver.AcquireRequest) (driver.Grant, error) {
+	return a.lock.c.drv.Acquire(ctx, req)
+}
+
+// try sends one acquire, by what is given, and judges the answer. What is given learns after which moment it is called.
 func (a *attempt) try(
-	ctx context.Context, acquire func(context.Context, *driver.AcquireRequest) (driver.Grant, error),
+	ctx context.Context, acquire func(context.Context, instant, *driver.AcquireRequest) (driver.Grant, error),
 ) (*Lease, error) {
 	l, c := a.lock, a.lock.c
 	if err := c.begin(); err != nil {
@@ -177,7 +182,7 @@ func (a *attempt) try(
 
 	sent := c.clock.now() // before the first byte: the store starts to count later
 	grant, err := call(ctx, c, min(c.timeout, trust),
-		func(ctx context.Context) (driver.Grant, error) { return acquire(ctx, req) },
+		func(ctx context.Context) (driver.Grant, error) { return acquire(ctx, sent, req) },
 		func(driver.Grant, error) { undo() })
 	got := c.clock.now()
 

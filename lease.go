@@ -17,14 +17,14 @@ type Lease struct {
 	lock  *Lock
 	ref   driver.Ref
 	token Token
-	began instant       // when the acquire was sent, or the hand-over arrived
-	job   *driver.Job   // that it is a run of; nil if it is none
-	done  chan struct{} // closed when err is set
+	began instant     // when the acquire was sent, or the hand-over arrived
+	job   *driver.Job // that it is a run of; nil if it is none
 
 	mu        sync.Mutex
 	confirmed instant       // when the last confirmed request was sent: trust counts from here
 	trust     time.Duration // how long that is worth: TTL − margin, less after a hand-over
 	err       error         // nil while the lease lasts, else why it ended
+	done      chan struct{} // closed when err is set; made for the first who asks
 	released  bool          // Release was called
 	renewal   renewal
 	works     map[*work]struct{}
@@ -42,7 +42,7 @@ type work struct{ cancel context.CancelCauseFunc }
 func (l *Lock) granted(nonce string, began, sent instant, lasts time.Duration, g driver.Grant, start time.Time, contended bool) *Lease {
 	lease := &Lease{
 		lock: l, ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce}, token: g.Token, job: g.Job,
-		began: began, trust: lasts - margin(lasts), confirmed: sent, done: make(chan struct{}),
+		began: began, trust: lasts - margin(lasts), confirmed: sent,
 		renewal: renewal{due: sent.mono.Add(lasts / 3)},
 	}
 	if lasts < l.opts.TTL { // a hand-over: work that is over before the claim is costs no renewal
@@ -121,7 +121,17 @@ func (l *Lease) Check(need time.Duration) error {
 }
 
 // Done returns a channel that is closed when the lease ends, by release or loss.
-func (l *Lease) Done() <-chan struct{} { return l.done }
+func (l *Lease) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == nil {
+		l.done = make(chan struct{})
+		if l.err != nil {
+			close(l.done)
+		}
+	}
+	return l.done
+}
 
 // Err returns nil while the lease lasts, then why it ended: ErrReleased or a *LostError. A nil is not a promise that the
 // lease still holds: after a pause the alarm may be late. See Check.
@@ -171,8 +181,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	if l.job != nil {
 		defer c.end() // what Claim began
 	}
-	lost := l.err
-	if now := c.clock.now(); lost == nil && l.left(now) <= 0 {
+	lost, now := l.err, c.clock.now()
+	if lost == nil && l.left(now) <= 0 {
 		lost = l.lossOf(now) // the alarm is on its way: whether the work overlapped is decided by trust, not by it
 	}
 	l.mu.Unlock()
@@ -180,7 +190,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if lost == nil {
 		if l.finish(ErrReleased) {
 			defer c.end() // after the store was told, so that Shutdown does not close it before
-			e, err := l.giveBack(ctx)
+			e, err := l.giveBack(ctx, now)
 			c.emit(e)
 			return err
 		}
@@ -191,7 +201,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	var loss *LostError
 	if errors.As(lost, &loss) && loss.Reason != LossGone {
 		// The work is over: its key need not wait for the TTL. That it is given back is no second end of the lease.
-		if e, _ := l.giveBack(ctx); e.Kind == Unreleased {
+		if e, _ := l.giveBack(ctx, now); e.Kind == Unreleased {
 			c.emit(e)
 		}
 	}
@@ -199,20 +209,19 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // giveBack tells the store, once now and if need be again in the background. The event says how it went.
-func (l *Lease) giveBack(ctx context.Context) (Event, error) {
+func (l *Lease) giveBack(ctx context.Context, now instant) (Event, error) {
 	c, name, key := l.lock.c, l.lock.name, l.lock.key
 	keepUntil := l.began.mono.Add(l.lock.opts.MinHold)
 	_, err := call(context.WithoutCancel(ctx), c, c.timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.drv.Release(ctx, &driver.ReleaseRequest{Ref: l.ref, KeepFor: max(0, time.Until(keepUntil))})
 	}, discard)
-	now := c.clock.now()
 	e := Event{Name: name, Key: key, Token: l.token, TTL: l.lock.opts.TTL, Held: now.sub(l.began), TokenRead: l.tokenRead.Load()}
 	switch {
 	case err == nil:
 		e.Kind = Released
 	case errors.Is(err, driver.ErrGone):
 		l.mu.Lock()
-		due := l.left(now) <= 0
+		due := l.left(c.clock.now()) <= 0
 		l.mu.Unlock()
 		if due { // it arrived late, and the term had ended by itself after the work had
 			e.Kind, err = Released, nil
@@ -238,9 +247,11 @@ func (l *Lease) finish(err error) bool {
 	l.err = err
 	works := l.works
 	l.works = nil
+	if l.done != nil {
+		close(l.done)
+	}
 	l.mu.Unlock()
 
-	close(l.done)
 	for w := range works {
 		w.cancel(err)
 	}

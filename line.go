@@ -40,10 +40,11 @@ type line struct {
 // A place is one nonce in line.
 type place struct {
 	req     *driver.AcquireRequest
-	inLine  bool      // the store has listed it
-	listed  instant   // when the last call was sent that was answered with this nonce waiting
-	due     time.Time // when the term before it ends, if it is the next in line; else zero
-	outcome chan outcome
+	inLine  bool          // the store has listed it
+	listed  instant       // when the last call was sent that was answered with this nonce waiting
+	due     time.Time     // when the term before it ends, if it is the next in line; else zero
+	settled chan struct{} // closed when outcome is set; made when the place is listed
+	outcome *outcome
 }
 
 // An outcome is what has become of a place.
@@ -66,9 +67,10 @@ func newLine(c *Client, q driver.Queue) *line {
 	return &line{c: c, queue: q, ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), places: map[string]*place{}}
 }
 
-// enqueue is Enqueue, with the place if there is one. It is known before the answer comes, since a push can be faster.
-func (l *line) enqueue(ctx context.Context, req *driver.AcquireRequest) (*place, driver.Grant, error) {
-	p := &place{req: req, listed: l.c.clock.now(), outcome: make(chan outcome, 1)}
+// enqueue is Enqueue, called after sent, with the place if there is one. It is known before the answer comes, since a push
+// can be faster.
+func (l *line) enqueue(ctx context.Context, sent instant, req *driver.AcquireRequest) (*place, driver.Grant, error) {
+	p := &place{req: req, listed: sent}
 	l.mu.Lock()
 	l.places[req.Ref.Nonce] = p
 	l.mu.Unlock()
@@ -86,6 +88,10 @@ func (l *line) enqueue(ctx context.Context, req *driver.AcquireRequest) (*place,
 func (l *line) attend(p *place, held *driver.HeldError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	p.settled = make(chan struct{})
+	if p.outcome != nil { // a push was faster than the answer
+		close(p.settled)
+	}
 	if l.ctx.Err() != nil || l.places[p.req.Ref.Nonce] != p {
 		return
 	}
@@ -116,7 +122,10 @@ func (l *line) drop(p *place) {
 // settle ends a place with an outcome. Called with mu held.
 func (l *line) settle(p *place, o outcome) {
 	delete(l.places, p.req.Ref.Nonce)
-	p.outcome <- o // there is room: a place is settled once
+	p.outcome = &o
+	if p.settled != nil {
+		close(p.settled)
+	}
 }
 
 // hear takes a message from the store.

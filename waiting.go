@@ -23,8 +23,8 @@ func (a *attempt) stand(ctx context.Context) (lease *Lease, err error) {
 	pause := backStop{}
 	for {
 		var got atomic.Pointer[place] // a call that was abandoned may set it at any time
-		lease, err = a.try(ctx, func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
-			p, g, err := c.line.enqueue(ctx, req)
+		lease, err = a.try(ctx, func(ctx context.Context, sent instant, req *driver.AcquireRequest) (driver.Grant, error) {
+			p, g, err := c.line.enqueue(ctx, sent, req)
 			got.Store(p)
 			return g, err
 		})
@@ -58,7 +58,8 @@ var errPassed = errors.New("the place in line was lost")
 func (a *attempt) await(ctx context.Context, p *place) (*Lease, error) {
 	c := a.lock.c
 	select {
-	case o := <-p.outcome:
+	case <-p.settled:
+		o := *p.outcome
 		if o.granted && ctx.Err() == nil {
 			return a.take(ctx, p, o)
 		}

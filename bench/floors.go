@@ -111,7 +111,7 @@ func bareScripts(calls [2]template, send func(ctx context.Context, args []string
 type template []part
 
 type part struct {
-	before, after string // of the key, if there is one
+	before, after string // of the key or nonce, if there is one
 	key, nonce    bool
 }
 
@@ -122,7 +122,7 @@ func (t template) fill(key, nonce string) []string {
 		case p.key:
 			args[i] = p.before + key + p.after
 		case p.nonce:
-			args[i] = nonce
+			args[i] = p.before + nonce + p.after
 		default:
 			args[i] = p.before
 		}
@@ -166,18 +166,25 @@ func record(addr string, o setup) (calls [2]template, err error) {
 	for i, args := range r.seen {
 		for _, a := range args {
 			before, after, isKey := strings.Cut(a, key)
-			calls[i] = append(calls[i], part{before, after, isKey, a == nonce})
+			isNonce := false
+			if !isKey {
+				before, after, isNonce = strings.Cut(a, nonce)
+			}
+			calls[i] = append(calls[i], part{before, after, isKey, isNonce})
 		}
 	}
 	return calls, nil
 }
 
-// sharedNonce finds the proof of ownership: 32 hexadecimal digits that stand in both calls.
+// sharedNonce finds the proof of ownership: 32 hexadecimal digits that stand in what both calls pass to their script.
 func sharedNonce(a, b []string) string {
-	for _, x := range a {
-		for _, y := range b {
-			if x == y && len(x) == 32 && strings.Trim(x, "0123456789abcdef") == "" {
-				return x
+	const size = 32
+	passed := strings.Join(b[2:], "\n")
+	for _, x := range a[2:] {
+		for i := range len(x) - size + 1 {
+			nonce := x[i : i+size]
+			if strings.Trim(nonce, "0123456789abcdef") == "" && strings.Contains(passed, nonce) {
+				return nonce
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -40,6 +41,40 @@ func TestBudgetOnly(t *testing.T) {
 	<-ctx.Done()
 	if ctx.Err() != context.DeadlineExceeded || !BudgetOnly(ctx) {
 		t.Errorf("at its end: %v, BudgetOnly = %v", ctx.Err(), BudgetOnly(ctx))
+	}
+	// Before anybody waits for its end it has no timer, and ends all the same.
+	for name, ctx := range map[string]context.Context{
+		"never waited for": func() context.Context { ctx, cancel := WithBudget(background, time.Hour); cancel(); return ctx }(),
+		"waited for": func() context.Context {
+			ctx, cancel := WithBudget(background, time.Hour)
+			_ = ctx.Done()
+			cancel()
+			return ctx
+		}(),
+	} {
+		child, cancel := context.WithCancel(ctx)
+		defer cancel()
+		if ctx.Err() != context.Canceled || child.Err() != context.Canceled {
+			t.Errorf("%s: %v after its end, its child %v", name, ctx.Err(), child.Err())
+		}
+		<-ctx.Done()
+	}
+	passed, cancel := WithBudget(background, -1)
+	if passed.Err() != context.DeadlineExceeded {
+		t.Errorf("past its deadline: %v", passed.Err())
+	}
+	cancel()
+	if <-passed.Done(); passed.Err() != context.DeadlineExceeded {
+		t.Errorf("past its deadline, then cancelled: %v", passed.Err())
+	}
+	// A child costs no goroutine: it hangs on the context that the budget has made.
+	before := runtime.NumGoroutine()
+	for range 100 {
+		_, cancel := context.WithCancel(of(background))
+		defer cancel()
+	}
+	if n := runtime.NumGoroutine() - before; n > 50 {
+		t.Errorf("100 children cost %d goroutines", n)
 	}
 	if got := of(context.WithValue(background, key{}, 1)).Value(key{}); got != 1 {
 		t.Errorf("the parent's value is %v", got)

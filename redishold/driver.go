@@ -99,7 +99,7 @@ func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
 		Prompt: true, // see sharer and bounded
 	}
 	if d.cluster == nil {
-		d.shared = newSharer(client, d.closing)
+		d.shared = newSharer(client)
 	}
 	d.traits.FIFO = d.acks == 0 && !d.plain // see line.go
 	d.scripts = newScripts(d.plain, d.channel(), d.alive())
@@ -112,7 +112,12 @@ func (d *Driver) Traits() driver.Traits { return d.traits }
 
 // Close implements driver.Driver. It does not close the Redis client.
 func (d *Driver) Close() error {
-	d.close.Do(func() { close(d.closing) })
+	d.close.Do(func() {
+		close(d.closing)
+		if d.shared != nil {
+			d.shared.close()
+		}
+	})
 	d.hub.close()
 	return nil
 }
@@ -166,11 +171,23 @@ func (d *Driver) acquire(ctx context.Context, verb string, req *driver.AcquireRe
 	if err != nil {
 		return driver.Grant{}, failure(verb, key, err)
 	}
+	if d.turns() && d.acks == 0 {
+		t, err := d.turn(ctx, d.keys(key), d.packAcquire(req, holder, wait))
+		if err == nil && t.word != wordGeneral {
+			return t.grant(req.Floor), nil
+		}
+		return d.acquired(verb, key, t.rest, err)
+	}
 	args := []any{req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), uint64(req.Floor), holder}
 	if wait {
 		args = append(args, d.place(req, holder))
 	}
 	reply, err := d.write(ctx, req.Ref, d.scripts.acquire, d.keys(key), args...)
+	return d.acquired(verb, key, reply, err)
+}
+
+// acquired judges the reply to an attempt.
+func (d *Driver) acquired(verb, key string, reply any, err error) (driver.Grant, error) {
 	if err != nil {
 		return driver.Grant{}, failure(verb, key, err)
 	}
@@ -235,6 +252,17 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 	key := req.Ref.Key
 	if err := d.usable(ctx, verb, key); err != nil {
 		return err
+	}
+	if d.turns() && req.KeepFor == 0 && !req.Undo {
+		keys := d.keys(key)
+		if d.cluster != nil {
+			keys = d.withAll(key)
+		}
+		t, err := d.turn(ctx, keys, packRelease(req.Ref.Nonce))
+		if err == nil && t.word == wordKept {
+			return nil
+		}
+		return d.ended(verb, key, t.rest, err)
 	}
 	reply, err := d.call(ctx, d.scripts.release, d.withAll(key),
 		req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo))

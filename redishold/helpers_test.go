@@ -3,8 +3,10 @@
 package redishold
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -112,6 +114,17 @@ func calls(s *script, key string) func(data []byte) bool {
 	}
 }
 
+// takes and gives are calls for turns that take or give back the lock of a key.
+func takes(d *Driver, key string) func(data []byte) bool { return turnsOf(d, key, "\r\nA", "\r\nW") }
+func gives(d *Driver, key string) func(data []byte) bool { return turnsOf(d, key, "\r\nR") }
+
+func turnsOf(d *Driver, key string, kinds ...string) func(data []byte) bool {
+	call := calls(d.scripts.turn, key)
+	return func(data []byte) bool {
+		return call(data) && slices.ContainsFunc(kinds, func(k string) bool { return bytes.Contains(data, []byte(k)) })
+	}
+}
+
 // once returns a script of a proxy that does something to the first piece of data for which match is true.
 func once(v testenv.Verdict, match func(data []byte) bool) (s testenv.Script, hit func() bool) {
 	var mu sync.Mutex
@@ -135,7 +148,10 @@ func once(v testenv.Verdict, match func(data []byte) bool) (s testenv.Script, hi
 func loadScripts(t *testing.T, r *testenv.Redis, d *Driver) {
 	t.Helper()
 	s := d.scripts
-	for _, s := range []*script{s.acquire, s.renew, s.release, s.breakTerm, s.look, s.watch, s.leave, s.attend} {
+	for _, s := range []*script{s.acquire, s.renew, s.release, s.turn, s.breakTerm, s.look, s.watch, s.leave, s.attend} {
+		if s == nil { // plain keys have no turns
+			continue
+		}
 		if got := r.Do(t, "SCRIPT", "LOAD", s.source); got != s.sha {
 			t.Fatalf("SCRIPT LOAD = %s, want %s", got, s.sha)
 		}

@@ -24,15 +24,15 @@ func TestReplyLost(t *testing.T) {
 	p := testenv.StartProxy(t, r.Addr, nil)
 	near := openDriver(t, r.Addr, nil) // sees the truth
 	loadScripts(t, r, near)
-	lose := func(s *script, key string) (hit func() bool) {
-		rule, hit := once(testenv.LoseReply, calls(s, key))
+	lose := func(call func(data []byte) bool) (hit func() bool) {
+		rule, hit := once(testenv.LoseReply, call)
 		p.SetScript(rule)
 		return hit
 	}
 	t.Run("acquire is undone", func(t *testing.T) {
 		c := open(t, p.Addr, nil)
 		l := newLock(t, c, "undone", time.Hour)
-		hit := lose(near.scripts.acquire, "undone")
+		hit := lose(takes(near, "undone"))
 		_, err := l.TryAcquire(t.Context())
 		if !errors.Is(err, holdlock.ErrUnknown) || !hit() {
 			t.Fatalf("TryAcquire: %v (reply lost: %v), want ErrUnknown", err, hit())
@@ -42,7 +42,7 @@ func TestReplyLost(t *testing.T) {
 	})
 	t.Run("without an undo there is a ghost", func(t *testing.T) { // or the test above tells nothing
 		d := openDriver(t, p.Addr, nil)
-		hit := lose(near.scripts.acquire, "ghost")
+		hit := lose(takes(near, "ghost"))
 		if _, err := d.Acquire(t.Context(), request("ghost", time.Hour)); err == nil || errors.Is(err, driver.ErrNotApplied) || !hit() {
 			t.Fatalf("Acquire: %v", err)
 		}
@@ -52,7 +52,7 @@ func TestReplyLost(t *testing.T) {
 	})
 	t.Run("acquire is repeated", func(t *testing.T) {
 		c := open(t, p.Addr, nil)
-		hit := lose(near.scripts.acquire, "repeated")
+		hit := lose(takes(near, "repeated"))
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		l := newLock(t, c, "repeated", time.Hour)
@@ -70,7 +70,7 @@ func TestReplyLost(t *testing.T) {
 	t.Run("the same nonce finds itself", func(t *testing.T) {
 		d := openDriver(t, p.Addr, nil)
 		req := request("nonce", time.Hour)
-		lose(near.scripts.acquire, "nonce")
+		lose(takes(near, "nonce"))
 		if _, err := d.Acquire(t.Context(), req); err == nil {
 			t.Fatal("the reply was not lost")
 		}
@@ -80,7 +80,7 @@ func TestReplyLost(t *testing.T) {
 		var told events
 		c := open(t, p.Addr, &Options{Client: holdlock.ClientOptions{Observer: &told}})
 		lease := mustAcquire(t, newLock(t, c, "renewed", 6*time.Second))
-		hit := lose(near.scripts.renew, "renewed")
+		hit := lose(calls(near.scripts.renew, "renewed"))
 		testenv.Eventually(t, "a renewal after the lost one succeeds", func() bool {
 			return lease.Err() != nil || hit() && len(told.of(holdlock.RenewFailed)) > 0 && len(told.of(holdlock.Renewed)) > 0
 		})
@@ -91,7 +91,7 @@ func TestReplyLost(t *testing.T) {
 	t.Run("release", func(t *testing.T) {
 		c := open(t, p.Addr, nil)
 		lease := mustAcquire(t, newLock(t, c, "released", time.Hour))
-		hit := lose(near.scripts.release, "released")
+		hit := lose(gives(near, "released"))
 		if err := lease.Release(t.Context()); !errors.Is(err, holdlock.ErrUnknown) || !hit() {
 			t.Errorf("Release: %v, want ErrUnknown", err)
 		}
@@ -103,7 +103,7 @@ func TestReplyLost(t *testing.T) {
 		d := openDriver(t, p.Addr, nil)
 		req := request("broken", time.Hour)
 		grant(t, d, req)
-		hit := lose(near.scripts.breakTerm, "broken")
+		hit := lose(calls(near.scripts.breakTerm, "broken"))
 		if err := d.Break(t.Context(), &driver.BreakRequest{Ref: req.Ref, By: "test"}); err == nil || errors.Is(err, driver.ErrGone) || !hit() {
 			t.Errorf("Break: %v, want a failure of the store", err)
 		}
@@ -131,7 +131,7 @@ func TestReplyLost(t *testing.T) {
 			grant(t, near, req)
 			reqs = append(reqs, &driver.RenewRequest{Ref: req.Ref, TTL: time.Hour})
 		}
-		hit := lose(near.scripts.renew, fmt.Sprintf("many%d}", batchSize))
+		hit := lose(calls(near.scripts.renew, fmt.Sprintf("many%d}", batchSize)))
 		results := d.RenewBatch(t.Context(), reqs)
 		if !hit() {
 			t.Fatal("no reply was lost")
@@ -159,7 +159,7 @@ func TestReplyLost(t *testing.T) {
 			"Inspect": func() error { _, _, err := d.Inspect(t.Context(), "seen"); return err },
 		}
 		for name, look := range looks {
-			hit := lose(near.scripts.look, "seen")
+			hit := lose(calls(near.scripts.look, "seen"))
 			err := look()
 			if !hit() || err == nil || errors.Is(err, driver.ErrGone) {
 				t.Errorf("%s: %v, want a failure of the store", name, err)
@@ -178,7 +178,7 @@ func TestReplyLost(t *testing.T) {
 		d := openDriver(t, p.Addr, nil)
 		req := request("watched", time.Hour)
 		grant(t, near, req)
-		hit := lose(near.scripts.watch, "watched")
+		hit := lose(calls(near.scripts.watch, "watched"))
 		if _, _, err := d.Watch(t.Context(), "watched"); err == nil || !hit() {
 			t.Errorf("Watch: %v, want a failure of the store", err)
 		}
@@ -204,7 +204,7 @@ func TestReplyLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hit := lose(near.scripts.leave, "left")
+		hit := lose(calls(near.scripts.leave, "left"))
 		stop()
 		stop()
 		if !hit() || r.Do(t, "LLEN", near.lineKey("left")) != "0" {
@@ -234,7 +234,7 @@ func TestARepeatedReleaseIsOne(t *testing.T) {
 	}
 }
 
-// The acquire is overtaken by its own undo (H31, F19). Then it must not be granted when it arrives.
+// The acquire is overtaken by its own undo. Then it must not be granted when it arrives.
 func TestUndoOvertakesItsAcquire(t *testing.T) {
 	t.Parallel()
 	for _, undo := range []bool{true, false} { // a plain release leaves the ghost, or the test tells nothing
@@ -242,7 +242,7 @@ func TestUndoOvertakesItsAcquire(t *testing.T) {
 		p := testenv.StartProxy(t, r.Addr, nil)
 		near, far := openDriver(t, r.Addr, nil), openDriver(t, p.Addr, nil)
 		loadScripts(t, r, near)
-		rule, hit := once(testenv.Hold, calls(near.scripts.acquire, "late"))
+		rule, hit := once(testenv.Hold, takes(near, "late"))
 		p.SetScript(rule)
 		req := request("late", time.Hour)
 		ctx, cancel := context.WithCancel(t.Context())

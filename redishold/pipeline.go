@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +24,7 @@ import (
 // pipeline has a deadline of its own, the last one of its members'. A flight that does not come back soon, as on a
 // connection that has died silently, is replaced.
 const (
-	maxFlights   = 4
+	maxFlights   = 3
 	maxPipeline  = 64                     // calls: few enough that the server answers the first ones soon
 	flightIsLate = 200 * time.Millisecond // from then on it does not count any more
 	maxHung      = 64                     // bounds the late ones
@@ -31,23 +33,28 @@ const (
 // sharer sends the calls of a driver. On a Cluster there is none: a pipeline over several nodes would be as slow as the
 // slowest of them, or hang with it.
 type sharer struct {
-	client  redis.UniversalClient
-	direct  bool // the client keeps the deadlines of contexts
-	closing <-chan struct{}
+	client redis.UniversalClient
+	direct bool // the client keeps the deadlines of contexts
 
 	mu       sync.Mutex
 	queue    []*member
-	flights  []*flight // under way and not late
+	flights  []*flight // under way, those that are late too
 	late     int
-	starting bool        // a flight has been started and has not taken its passengers
+	starting bool // a flight has been started and has not taken its passengers
+	closed   bool
+
 	watch    *time.Timer // looks for late flights while somebody queues
 	watching bool
+
+	ends   *time.Timer // looks for members whose time is up
+	endsAt time.Time   // zero while nobody waits
 }
 
 // flight is one goroutine that sends, or one caller who sends by himself.
 type flight struct {
-	since time.Time
-	late  bool
+	since   time.Time
+	late    bool
+	members []*member
 }
 
 // member is one call of a script.
@@ -56,18 +63,41 @@ type member struct {
 	script *script
 	keys   []string
 	args   []any
-	cmd    *redis.Cmd
-	done   chan struct{}
+	turn   turn // in the place of args
+	reply  any  // turns have theirs in turn
+	err    error
+
+	budget   bool // ctx ends by its deadline alone: the sharer sees to it
+	deadline time.Time
+	done     chan struct{} // has one message when state is set
+	state    atomic.Int32
 }
 
-func newSharer(client redis.UniversalClient, closing <-chan struct{}) *sharer {
-	s := &sharer{client: client, closing: closing}
+// The states of a member.
+const (
+	waiting  = iota
+	answered // what was answered is in reply and err
+	left     // its time was up, or the driver was closed; it may still be under way
+	unsent   // the same, and it never will be
+)
+
+// settle gives a member its last state, once.
+func (r *member) settle(state int32) {
+	if r.state.CompareAndSwap(waiting, state) {
+		r.done <- struct{}{}
+	}
+}
+
+func newSharer(client redis.UniversalClient) *sharer {
+	s := &sharer{client: client}
 	if c, ok := client.(*redis.Client); ok {
 		o := c.Options()
 		s.direct = o.ContextTimeoutEnabled && o.ReadTimeout >= 0 && o.WriteTimeout >= 0 // below 0 deadlines are not set
 	}
 	s.watch = time.AfterFunc(time.Hour, s.replaceLate)
 	s.watch.Stop()
+	s.ends = time.AfterFunc(time.Hour, s.endWaits)
+	s.ends.Stop()
 	return s
 }
 
@@ -75,36 +105,51 @@ func newSharer(client redis.UniversalClient, closing <-chan struct{}) *sharer {
 func (s *sharer) do(ctx context.Context, r *member) (any, error) {
 	r.ctx = ctx
 	s.mu.Lock()
-	if s.late >= maxHung {
+	switch {
+	case s.closed:
+		s.mu.Unlock()
+		return nil, fmt.Errorf("%w (%w)", driver.ErrClosed, driver.ErrNotApplied)
+	case s.late >= maxHung:
 		s.mu.Unlock()
 		return nil, errHung
 	}
-	if s.direct && len(s.queue) == 0 && len(s.flights) == 0 && driver.BudgetOnly(ctx) {
+	r.budget = driver.BudgetOnly(ctx)
+	if s.direct && r.budget && len(s.queue) == 0 && s.underWay() == 0 {
 		f := s.depart()
 		s.mu.Unlock()
 		// No goroutine: the wake-ups of two would cost more than the script.
-		r.cmd = sendOne(ctx, s.client, r)
+		sendOne(ctx, s.client, r)
 		s.mu.Lock()
 		s.arrive(f)
 		s.mu.Unlock()
-		return r.cmd.Val(), r.cmd.Err()
+		return r.reply, r.err
 	}
-	r.done = make(chan struct{})
+	r.done = make(chan struct{}, 1)
+	if r.budget {
+		r.deadline, _ = ctx.Deadline()
+		s.endAt(r.deadline)
+	}
 	s.queue = append(s.queue, r)
 	s.dispatch()
 	s.mu.Unlock()
-	select {
-	case <-r.done:
-		return r.cmd.Val(), r.cmd.Err()
-	case <-ctx.Done():
-	case <-s.closing:
+	if r.budget {
+		<-r.done
+	} else {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			s.leave(r)
+		}
 	}
-	certainty := error(nil)
-	if s.withdraw(r) {
+	certainty, end := error(nil), ctx.Err()
+	switch r.state.Load() {
+	case answered:
+		return r.reply, r.err
+	case unsent:
 		certainty = driver.ErrNotApplied
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, errors.Join(fmt.Errorf("no answer in time: %w", err), certainty)
+	if end != nil {
+		return nil, errors.Join(fmt.Errorf("no answer in time: %w", end), certainty)
 	}
 	return nil, errors.Join(fmt.Errorf("closed during the call: %w", driver.ErrClosed), certainty)
 }
@@ -112,20 +157,82 @@ func (s *sharer) do(ctx context.Context, r *member) (any, error) {
 var errHung = fmt.Errorf("%d calls of this store are without an answer; no more are made until one returns: %w",
 	maxHung, driver.ErrNotApplied)
 
-// withdraw takes a call out of the queue. It reports false if it may have been sent.
-func (s *sharer) withdraw(r *member) bool {
+// leave is for a member who gives up. One who queues is taken out.
+func (s *sharer) leave(r *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, q := range s.queue {
 		if q == r {
 			s.queue = append(s.queue[:i], s.queue[i+1:]...)
-			return true
+			r.settle(unsent)
+			return
 		}
 	}
-	return false
+	r.settle(left)
 }
 
-// depart, arrive and dispatch are called with mu held.
+// endAt sees to it that somebody looks at the waiting members at some time. As deadlines lie far ahead and answers come
+// soon, the timer is hardly ever touched.
+func (s *sharer) endAt(t time.Time) {
+	if s.endsAt.IsZero() || t.Before(s.endsAt) {
+		s.endsAt = t
+		s.ends.Reset(time.Until(t))
+	}
+}
+
+// endWaits ends the waiting of members whose budget is used up.
+func (s *sharer) endWaits() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.endsAt = time.Time{}
+	up := func(r *member) bool {
+		if !r.budget || r.state.Load() != waiting {
+			return false
+		}
+		if now.Before(r.deadline) {
+			s.endAt(r.deadline)
+			return false
+		}
+		return true
+	}
+	s.queue = slices.DeleteFunc(s.queue, func(r *member) bool {
+		if !up(r) {
+			return false
+		}
+		r.settle(unsent)
+		return true
+	})
+	for _, f := range s.flights {
+		for _, r := range f.members {
+			if up(r) {
+				r.settle(left)
+			}
+		}
+	}
+}
+
+// close ends all waiting.
+func (s *sharer) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.watch.Stop()
+	s.ends.Stop()
+	for _, r := range s.queue {
+		r.settle(unsent)
+	}
+	s.queue = nil
+	for _, f := range s.flights {
+		for _, r := range f.members {
+			r.settle(left)
+		}
+	}
+}
+
+// underWay, depart, arrive and dispatch are called with mu held.
+func (s *sharer) underWay() int { return len(s.flights) - s.late }
+
 func (s *sharer) depart() *flight {
 	f := &flight{since: time.Now()}
 	s.flights = append(s.flights, f)
@@ -135,14 +242,9 @@ func (s *sharer) depart() *flight {
 func (s *sharer) arrive(f *flight) {
 	if f.late {
 		s.late--
-	} else {
-		for i := range s.flights {
-			if s.flights[i] == f {
-				s.flights = append(s.flights[:i], s.flights[i+1:]...)
-				break
-			}
-		}
 	}
+	i := slices.Index(s.flights, f)
+	s.flights = slices.Delete(s.flights, i, i+1)
 	s.dispatch()
 }
 
@@ -150,7 +252,7 @@ func (s *sharer) arrive(f *flight) {
 func (s *sharer) dispatch() {
 	switch {
 	case len(s.queue) == 0 || s.starting:
-	case len(s.flights) < maxFlights:
+	case s.underWay() < maxFlights:
 		s.starting = true
 		go s.fly(s.depart())
 	case !s.watching:
@@ -164,56 +266,47 @@ func (s *sharer) replaceLate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watching = false
-	inTime := s.flights[:0]
 	for _, f := range s.flights {
-		if time.Since(f.since) < flightIsLate || s.late >= maxHung {
-			inTime = append(inTime, f)
-			continue
+		if !f.late && time.Since(f.since) >= flightIsLate && s.late < maxHung {
+			f.late = true
+			s.late++
 		}
-		f.late = true
-		s.late++
 	}
-	clear(s.flights[len(inTime):])
-	s.flights = inTime
 	s.dispatch()
 }
 
 // fly sends what queues until nothing does.
 func (s *sharer) fly(f *flight) {
-	var batch []*member
-	for {
-		batch = s.board(f, batch[:0])
-		if len(batch) == 0 {
-			return
-		}
-		send(s.client, batch)
-		for i, r := range batch {
-			close(r.done)
-			batch[i] = nil
+	for s.board(f) {
+		send(s.client, f.members)
+		for _, r := range f.members {
+			r.settle(answered)
 		}
 	}
 }
 
 // board takes the next passengers of a flight. Without any the flight is over.
-func (s *sharer) board(f *flight, batch []*member) []*member {
+func (s *sharer) board(f *flight) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.flights) > 1 && len(s.queue) < maxPipeline {
+	if s.underWay() > 1 && len(s.queue) < maxPipeline {
 		s.mu.Unlock()
 		runtime.Gosched() // those who were just answered ask again, and go with this flight instead of the next
 		s.mu.Lock()
 	}
+	clear(f.members)
 	n := min(len(s.queue), maxPipeline)
 	s.starting = false
 	if n == 0 || f.late {
+		f.members = nil
 		s.arrive(f)
-		return nil
+		return false
 	}
-	batch = append(batch, s.queue[:n]...)
+	f.members = append(f.members[:0], s.queue[:n]...)
 	left := copy(s.queue, s.queue[n:])
 	clear(s.queue[left:])
 	s.queue = s.queue[:left]
 	f.since = time.Now()
 	s.dispatch()
-	return batch
+	return true
 }

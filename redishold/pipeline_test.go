@@ -258,7 +258,7 @@ func TestASingleCallerNeedsNoGoroutine(t *testing.T) {
 		"a client without deadlines":     {Addr: r.Addr, ContextTimeoutEnabled: true, ReadTimeout: -2},
 	} {
 		rdb := redis.NewClient(o)
-		if newSharer(rdb, nil).direct {
+		if newSharer(rdb).direct {
 			t.Errorf("%s is called directly", name)
 		}
 		_ = rdb.Close()
@@ -360,8 +360,8 @@ func TestHungFlightsAreReplaced(t *testing.T) {
 		t.Errorf("behind hung flights: %v", o.err)
 	}
 	d.shared.mu.Lock()
-	if d.shared.late != maxFlights || len(d.shared.flights) > 1 {
-		t.Errorf("%d flights are late and %d under way", d.shared.late, len(d.shared.flights))
+	if d.shared.late != maxFlights || d.shared.underWay() > 1 {
+		t.Errorf("%d flights are late and %d under way", d.shared.late, d.shared.underWay())
 	}
 	d.shared.mu.Unlock()
 	open()

@@ -2,7 +2,6 @@ package redishold
 
 import (
 	"context"
-	"crypto/sha1"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/hex"
@@ -117,19 +116,15 @@ func quorumNodes(clients []redis.UniversalClient, opts *QuorumOptions) (*quorum,
 				return nil, nil, err
 			}
 			if part.gate != "" {
-				d.scripts.acquire, d.scripts.renew = gated(part.gate, d.scripts.acquire), gated(part.gate, d.scripts.renew)
+				for _, s := range []**script{&d.scripts.acquire, &d.scripts.renew, &d.scripts.turn} {
+					*s = newScript(part.gate + (*s).source)
+				}
 			}
 			*part.driver = d
 		}
 		nodes = append(nodes, n)
 	}
 	return q, nodes, nil
-}
-
-// gated returns a script with a gate before it.
-func gated(gate string, s *script) *script {
-	sum := sha1.Sum([]byte(gate + s.source))
-	return &script{source: gate + s.source, sha: hex.EncodeToString(sum[:])}
 }
 
 // plain keeps what can stand in a mark and between the quotes of Lua.

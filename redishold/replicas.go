@@ -87,14 +87,15 @@ func (d *Driver) writeAndWait(ctx context.Context, s *script, keys []string, arg
 			n, err := wait.Int()
 			return pair{call.Val(), n}, err
 		}
-		p, err := pipe(s.evalsha(ctx, keys, args))
+		p := &parcel{members: []*member{{script: s, keys: keys, args: args}}}
+		got, err := pipe(p.call(ctx, "evalsha"))
 		if redis.HasErrorPrefix(err, "NOSCRIPT") {
-			p, err = pipe(s.eval(ctx, keys, args))
+			got, err = pipe(p.call(ctx, "eval"))
 		}
 		if d.cluster != nil && redis.HasErrorPrefix(err, "MOVED") {
 			d.cluster.ReloadState(ctx) // for the next try; this one has certainly changed nothing
 		}
-		return p, err
+		return got, err
 	})
 	return p.reply, p.confirmed, err
 }

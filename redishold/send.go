@@ -8,42 +8,112 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// sendOne sends one call by itself.
-func sendOne(ctx context.Context, client redis.UniversalClient, r *member) *redis.Cmd {
-	cmd := r.script.evalsha(ctx, r.keys, r.args)
-	_ = client.Process(ctx, single{cmd})
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-		cmd = r.script.eval(ctx, r.keys, r.args)
-		_ = client.Process(ctx, single{cmd})
+// parcel is one command on the wire. It is for one member, or for several turns.
+type parcel struct {
+	members []*member
+	cmd     *redis.Cmd
+}
+
+// parcels packs those who travel together. On a Cluster nobody does.
+func parcels(batch []*member) []parcel {
+	all := make([]parcel, 0, len(batch))
+	turns := -1
+	for i, r := range batch {
+		if r.turn.packed == "" {
+			all = append(all, parcel{members: batch[i : i+1]})
+			continue
+		}
+		if turns < 0 {
+			turns = len(all)
+			all = append(all, parcel{members: make([]*member, 0, len(batch)-i)})
+		}
+		all[turns].members = append(all[turns].members, r)
 	}
-	return cmd
+	return all
+}
+
+// call makes the command, by the script's hash or by its source: servers forget scripts whenever they like.
+func (p *parcel) call(ctx context.Context, verb string) *redis.Cmd {
+	first := p.members[0]
+	what := first.script.sha
+	if verb == "eval" {
+		what = first.script.source
+	}
+	args := make([]any, 3, 3+2*len(p.members)+len(first.keys)+len(first.args))
+	args[0], args[1] = verb, what
+	for _, r := range p.members {
+		for _, k := range r.keys {
+			args = append(args, k)
+		}
+	}
+	args[2] = len(args) - 3
+	if first.turn.packed == "" {
+		args = append(args, first.args...)
+	} else {
+		for _, r := range p.members {
+			args = append(args, r.turn.packed)
+		}
+	}
+	p.cmd = redis.NewCmd(ctx, args...)
+	p.cmd.SetFirstKeyPos(3)
+	return p.cmd
+}
+
+func (p *parcel) unknown() bool { return redis.HasErrorPrefix(p.cmd.Err(), "NOSCRIPT") }
+
+// deliver gives the members what was answered.
+func (p *parcel) deliver() {
+	if first := p.members[0]; first.turn.packed == "" {
+		first.reply, first.err = p.cmd.Val(), p.cmd.Err()
+		return
+	}
+	answerTurns(p.members, p.cmd.Val(), p.cmd.Err())
+}
+
+// sendOne sends one call by itself.
+func sendOne(ctx context.Context, client redis.UniversalClient, r *member) {
+	sendAlone(ctx, client, &parcel{members: []*member{r}})
+}
+
+func sendAlone(ctx context.Context, client redis.UniversalClient, p *parcel) {
+	_ = client.Process(ctx, single{p.call(ctx, "evalsha")})
+	if p.unknown() {
+		_ = client.Process(ctx, single{p.call(ctx, "eval")})
+	}
+	p.deliver()
 }
 
 // send sends calls together and gives each its own answer.
 func send(client redis.UniversalClient, batch []*member) {
 	if len(batch) == 1 {
-		batch[0].cmd = sendOne(batch[0].ctx, client, batch[0])
+		sendOne(batch[0].ctx, client, batch[0])
 		return
 	}
 	// Nobody's own context: one who gives up must not end the call of the others.
 	ctx, cancel := context.WithDeadline(context.Background(), lastDeadline(batch))
 	defer cancel()
+	all := parcels(batch)
+	if len(all) == 1 {
+		sendAlone(ctx, client, &all[0])
+		return
+	}
 	pipe := client.Pipeline()
-	for _, r := range batch {
-		r.cmd = r.script.evalsha(ctx, r.keys, r.args)
-		_ = pipe.Process(ctx, &answered{Cmd: r.cmd})
+	for i := range all {
+		_ = pipe.Process(ctx, &kept{Cmd: all[i].call(ctx, "evalsha")})
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	unknown := 0
-	for _, r := range batch {
-		if redis.HasErrorPrefix(r.cmd.Err(), "NOSCRIPT") {
-			unknown++
-			r.cmd = r.script.eval(ctx, r.keys, r.args)
-			_ = pipe.Process(ctx, &answered{Cmd: r.cmd})
+	again := 0
+	for i := range all {
+		if all[i].unknown() {
+			again++
+			_ = pipe.Process(ctx, &kept{Cmd: all[i].call(ctx, "eval")})
 		}
 	}
-	if unknown > 0 {
+	if again > 0 {
 		_, _ = pipe.Exec(ctx)
+	}
+	for i := range all {
+		all[i].deliver()
 	}
 }
 
@@ -63,18 +133,25 @@ func lastDeadline(batch []*member) (last time.Time) {
 	return last
 }
 
-// answered is a command that is sent once only, as single is, and that keeps the answer it got: when a connection fails in
+// single is a command that the client library sends once only. A retry of its own would hide whether an error is certain,
+// and take the time for one of ours.
+type single struct{ *redis.Cmd }
+
+// NoRetry is part of redis.Cmder.
+func (single) NoRetry() bool { return true }
+
+// kept is a command that is sent once only, as single is, and that keeps the answer it got: when a connection fails in
 // the middle of a pipeline, the client library gives that failure to all of its commands, also to those before.
-type answered struct {
+type kept struct {
 	*redis.Cmd
 	read bool
 }
 
 // NoRetry is part of redis.Cmder.
-func (*answered) NoRetry() bool { return true }
+func (*kept) NoRetry() bool { return true }
 
 // SetErr is part of redis.Cmder. It is called with the outcome of reading the reply first.
-func (a *answered) SetErr(err error) {
+func (a *kept) SetErr(err error) {
 	if a.read {
 		return
 	}

@@ -58,7 +58,7 @@ func TestTrustCountsFromTheSending(t *testing.T) {
 	asked := false
 	p.SetScript(func(up bool, data []byte) testenv.Verdict {
 		if up {
-			asked = asked || calls(near.scripts.acquire, "k")(data)
+			asked = asked || takes(near, "k")(data)
 			return testenv.Pass
 		}
 		if !asked {
@@ -180,7 +180,7 @@ func TestScriptFlushBetweenCalls(t *testing.T) {
 	flush := func() { r.Do(t, "SCRIPT", "FLUSH") }
 	flush()
 	// The control: the server has really forgotten.
-	if err := d.client.EvalSha(t.Context(), d.scripts.acquire.sha, []string{"x"}).Err(); !redis.HasErrorPrefix(err, "NOSCRIPT") {
+	if err := d.client.EvalSha(t.Context(), d.scripts.turn.sha, []string{"x"}).Err(); !redis.HasErrorPrefix(err, "NOSCRIPT") {
 		t.Fatalf("EVALSHA after SCRIPT FLUSH: %v, want NOSCRIPT", err)
 	}
 	for range 20 {

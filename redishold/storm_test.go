@@ -108,7 +108,7 @@ func weather(t *testing.T, strike storm, exclude bool, turns int64, limit time.D
 					t.Error(err)
 					return
 				}
-				lease, err := turn(ctx, l)
+				lease, err := tryOrWait(ctx, l)
 				if err != nil {
 					known := errors.Is(err, holdlock.ErrUnreachable) || errors.Is(err, holdlock.ErrUnknown)
 					if known {
@@ -172,8 +172,8 @@ func weather(t *testing.T, strike storm, exclude bool, turns int64, limit time.D
 	return wrong.Load()
 }
 
-// turn tries once, or waits, whichever.
-func turn(ctx context.Context, l *holdlock.Lock) (*holdlock.Lease, error) {
+// tryOrWait tries once, or waits, whichever.
+func tryOrWait(ctx context.Context, l *holdlock.Lock) (*holdlock.Lease, error) {
 	if rand.N(2) == 0 {
 		return l.TryAcquire(ctx)
 	}

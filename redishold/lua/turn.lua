@@ -1,0 +1,72 @@
+-- Takes and gives back several locks in one call. KEYS: the slots (on a Cluster, where there is one slot, what stands beside
+-- it as well, so that the call goes to their node). ARGV, for each slot: see turn.go. Answers a text: the time, 16 digits, then
+-- one character for each: n or r, granted with the time or the floor as its token, and how the term before ended; K, given back; ? for what
+-- general has answered. If there is a ?, it answers a list of that text and of those answers.
+--
+-- The common cases are decided here, before general sets anything up: the key is free since a release, or was never had; or
+-- the term stands and the key is free at once; and nothing stands beside it. Numbers of 16 digits compare as text.
+local ask, sub, format = redis.pcall, string.sub, string.format
+local time = redis.call('TIME')
+local now = time[1] .. sub('00000' .. time[2], -6)
+-- A clock that is far off has other than ten digits, or leaves no tokens.
+local sane = #time[1] == 10 and now < '9007199250000000'
+
+local lasts, till, keep, horizon
+local function take(key, a)
+  local s = ask('GET', key)
+  local mine, token, floor = sub(a, 2, 33), now, sub(a, 50, 65)
+  if floor > now then
+    horizon = horizon or format('%016.0f', time[1] * 1000000 + time[2] + 1000000)
+    token = floor < horizon and floor or horizon
+  end
+  if s then
+    if type(s) ~= 'string' or #s ~= 88 or sub(s, 1, 3) ~= '1R-' or sub(s, 4, 19) > now or sub(s, 20, 35) >= token or
+      sub(s, 52, 83) == mine then return nil end
+  end
+  local ttl = sub(a, 34, 49)
+  if ttl ~= lasts then
+    lasts = ttl
+    till = format('%016.0f', time[1] * 1000000 + time[2] + ttl)
+    keep = format('%.0f', math.ceil(ttl / 1000) + 86400000)
+  end
+  local ending = s and 'r' or 'n'
+  local r = ask('SET', key, '1H-' .. till .. token .. now .. mine .. ending .. '\n' .. sub(a, 82) .. '\n\n\n', 'PX', keep)
+  return r.ok and ending
+end
+
+local function give(key, a)
+  local s = ask('GET', key)
+  if type(s) ~= 'string' or sub(s, 1, 3) ~= '1H-' or sub(s, -1) ~= '\n' then return nil end
+  local mine, free = sub(a, 2, 33), sub(s, 4, 19)
+  if sub(s, 52, 83) ~= mine or free <= now or free > '9999999999999999' then return nil end -- there are no letters in it
+  local r = ask('SET', key, '1R-0000000000000000' .. sub(s, 20, 35) .. sub(a, 34, 49) .. mine .. 'n\n\n\n\n', 'PX', '86400000')
+  return r.ok and 'K'
+end
+
+local words, rest = '', nil
+for i = 1, #ARGV do
+  local a, key = ARGV[i], KEYS[i]
+  local what = sub(a, 1, 1)
+  local word = sane and (what == 'R' and give or take)(key, a)
+  if not word then
+    word = '?'
+    local mine, args = sub(a, 2, 33), nil
+    if what == 'R' then
+      args = {mine, '0', sub(a, 34, 49), '0'}
+    else
+      args = {mine, sub(a, 34, 49), sub(a, 50, 65), sub(a, 82)}
+      if what == 'W' then args[5] = mine .. sub(a, 66, 81) .. sub(a, 34, 49) .. sub(a, 82) end
+    end
+    local done, answer = pcall(general, what, {key, key .. ':q', key .. ':w'}, args)
+    if not done and type(answer) ~= 'table' then
+      answer = {err = 'ERR what stands there is damaged, or of another program: look at ' .. key ..
+        ', and delete it or use another namespace: ' .. answer}
+    end
+    rest = rest or {''}
+    rest[#rest + 1] = answer
+  end
+  words = words .. word
+end
+if not rest then return now .. words end
+rest[1] = (sane and now or '0000000000000000') .. words  -- all are ? on a clock that is not
+return rest
