@@ -28,14 +28,15 @@ type Driver struct {
 	random func(time.Duration) time.Duration
 	broken broken
 
-	ctx    context.Context // of calls of nodes; ended by Close
+	ctx    context.Context // of what repeats in the background; ended by Close
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool
 	closing chan struct{}
 	stats   stats
-	running int           // goroutines
+	running int           // calls of background
+	rested  []*worker     // wait for work
 	idle    chan struct{} // made by Close, closed when running is 0
 	terms   map[driver.Ref]*term
 	watches map[*watch]struct{}
@@ -157,7 +158,7 @@ func (d *Driver) stretch(t time.Duration) time.Duration {
 // Traits implements driver.Driver.
 func (d *Driver) Traits() driver.Traits { return d.traits }
 
-// background runs f on a goroutine of its own that Close waits for. It reports false if the driver is closed.
+// background runs f on a goroutine that Close waits for. It reports false if the driver is closed.
 func (d *Driver) background(f func()) bool {
 	d.mu.Lock()
 	if d.idle != nil && d.running == 0 {
@@ -165,18 +166,41 @@ func (d *Driver) background(f func()) bool {
 		return false // Close no longer waits
 	}
 	d.running++
+	var w *worker
+	if last := len(d.rested) - 1; last >= 0 {
+		w, d.rested = d.rested[last], d.rested[:last]
+	}
 	d.mu.Unlock()
-	go func() {
-		defer func() {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			if d.running--; d.running == 0 && d.idle != nil {
-				close(d.idle)
-			}
-		}()
-		f()
-	}()
+	if w != nil {
+		w.work <- f
+		return true
+	}
+	w = &worker{work: make(chan func(), 1)}
+	w.work <- f
+	go d.run(w)
 	return true
+}
+
+// A worker is a goroutine of background. A few of them wait for the next call when they have made one: their stacks have
+// grown as far as clients need, which costs a new goroutine as much as half of the call.
+type worker struct{ work chan func() }
+
+func (d *Driver) run(w *worker) {
+	for f := range w.work {
+		f()
+		d.mu.Lock()
+		if d.running--; d.running == 0 && d.idle != nil {
+			close(d.idle)
+		}
+		rest := d.idle == nil && len(d.rested) < 2*len(d.nodes)
+		if rest {
+			d.rested = append(d.rested, w)
+		}
+		d.mu.Unlock()
+		if !rest {
+			return
+		}
+	}
 }
 
 // Close implements driver.Driver. It waits up to a second for what goes on in the background, above all for terms of failed
@@ -189,6 +213,10 @@ func (d *Driver) Close() error {
 	}
 	d.closed, d.idle = true, make(chan struct{})
 	close(d.closing)
+	for _, w := range d.rested {
+		close(w.work)
+	}
+	d.rested = nil
 	watches := slices.Collect(maps.Keys(d.watches))
 	d.watches = map[*watch]struct{}{}
 	idle := d.idle

@@ -112,7 +112,7 @@ func call[T any](d *Driver, n *node, limit time.Duration, f func(context.Context
 		return
 	}
 	started := d.background(func() {
-		ctx, cancel := context.WithTimeout(d.ctx, limit)
+		ctx, cancel := driver.WithBudget(context.Background(), limit) // see Close: nodes end what is under way
 		defer cancel()
 		v, err := f(ctx)
 		d.answered(n, time.Now(), flight, err)
@@ -187,7 +187,7 @@ func (d *Driver) payAll(n *node) {
 		if err == nil {
 			req := x.release
 			req.KeepFor = max(0, x.keep.Sub(now))
-			ctx, cancel := context.WithTimeout(d.ctx, d.opts.NodeTimeout)
+			ctx, cancel := driver.WithBudget(context.Background(), d.opts.NodeTimeout)
 			err = n.Release(ctx, &req)
 			cancel()
 			d.answered(n, time.Now(), flight, err)

@@ -40,7 +40,8 @@ func (d *Driver) release(ctx context.Context, t *term, req *driver.ReleaseReques
 	r := *req
 	until := now.Add(d.stretch(d.opts.MaxTTL))
 	skip := make([]bool, len(d.nodes))
-	undo := make([]bool, len(d.nodes))
+	ghost := func(int) bool { return false }
+	begin := func(_ int, send func()) { send() }
 	if t != nil {
 		d.forget(t)
 		r.Ref = t.node
@@ -50,22 +51,22 @@ func (d *Driver) release(ctx context.Context, t *term, req *driver.ReleaseReques
 		for i := range t.at {
 			s := t.at[i].state
 			skip[i] = !req.Undo && (s == absent || s == refused || s == declined)
-			undo[i] = s == failed || s == asking
 			if s == asking {
-				d.retired.add(t.ref, 1) // for when it is answered
+				d.retired.add(t.ref, 1) // until it is answered
 			}
 		}
 		t.mu.Unlock()
+		ghost, begin = t.ghost, t.whenAnswered
 	}
-	return d.poll(ctx, "release", r.Ref, skip, func(ctx context.Context, i int) error {
+	return d.poll(ctx, "release", r.Ref, skip, begin, func(ctx context.Context, i int) error {
 		one := r
-		one.Undo = one.Undo || undo[i]
+		one.Undo = one.Undo || ghost(i)
 		one.KeepFor = max(0, time.Until(keep))
 		return d.nodes[i].Release(ctx, &one)
 	}, func(i int) {
 		one := r
 		one.KeepFor = 0
-		one.Undo = one.Undo || undo[i]
+		one.Undo = one.Undo || ghost(i)
 		d.nodes[i].owe(debt{release: one, keep: keep, until: until, paid: func() {}})
 	})
 }
@@ -76,7 +77,7 @@ func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
 	if err := d.usable(ctx, "break", req.Ref.Key); err != nil {
 		return err
 	}
-	err := d.poll(ctx, "break", req.Ref, make([]bool, len(d.nodes)), func(ctx context.Context, i int) error {
+	err := d.poll(ctx, "break", req.Ref, make([]bool, len(d.nodes)), func(_ int, send func()) { send() }, func(ctx context.Context, i int) error {
 		b, ok := driver.As[driver.Breaker](d.nodes[i].Driver)
 		if !ok {
 			return fmt.Errorf("it cannot break terms: %w", errors.ErrUnsupported)
@@ -91,9 +92,10 @@ func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
 }
 
 // poll asks all nodes but those to skip to do something to a term, and waits until a majority has, or it is clear that the
-// term did not stand. unheard is called for each node that may not have done it.
+// term did not stand. begin sends to a node, at once or when it may be sent to; unheardAt is called for each node that may not
+// have done it.
 func (d *Driver) poll(
-	ctx context.Context, verb string, ref driver.Ref, skip []bool, ask func(context.Context, int) error, unheardAt func(int),
+	ctx context.Context, verb string, ref driver.Ref, skip []bool, begin func(int, func()), ask func(context.Context, int) error, unheardAt func(int),
 ) error {
 	var (
 		mu      sync.Mutex
@@ -132,8 +134,10 @@ func (d *Driver) poll(
 			answered(i, driver.ErrGone)
 			continue
 		}
-		call(d, n, d.opts.NodeTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, ask(ctx, i) },
-			func(_ struct{}, err error) { answered(i, err) })
+		begin(i, func() {
+			call(d, n, d.opts.NodeTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, ask(ctx, i) },
+				func(_ struct{}, err error) { answered(i, err) })
+		})
 	}
 	for {
 		mu.Lock()

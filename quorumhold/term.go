@@ -46,6 +46,7 @@ type place struct {
 	other driver.Term // who stands there instead, if refused
 	err   error       // if failed or declined
 	moved bool        // a raise of the token is on its way
+	then  func()      // to be done when a request that is on its way is answered
 }
 
 type standing uint8
@@ -101,6 +102,7 @@ func (t *term) askFor(which []int, then func()) {
 func (t *term) answered(i int, g driver.Grant, err error) {
 	t.mu.Lock()
 	p := &t.at[i]
+	then := p.then
 	*p = place{state: granted, token: g.Token, grant: g}
 	var other *driver.HeldError
 	switch {
@@ -112,7 +114,7 @@ func (t *term) answered(i int, g driver.Grant, err error) {
 	default:
 		*p = place{state: failed, err: err}
 	}
-	giveBack, raise := false, false
+	giveBack, raise, ghost := false, false, p.state == failed
 	switch t.phase {
 	case trying:
 		raise = p.state == granted && t.token != 0 && p.token < t.token
@@ -125,7 +127,7 @@ func (t *term) answered(i int, g driver.Grant, err error) {
 			t.d.retired.add(t.ref, 1)
 		}
 	case ended:
-		giveBack = p.state == granted || p.state == failed
+		giveBack = then == nil && (p.state == granted || p.state == failed)
 		if !giveBack {
 			t.d.retired.add(t.ref, -1)
 		}
@@ -134,11 +136,33 @@ func (t *term) answered(i int, g driver.Grant, err error) {
 	t.mu.Unlock()
 	t.poke()
 	switch {
+	case then != nil:
+		then()
 	case raise:
 		t.raise(i)
 	case giveBack:
-		t.giveBack(i)
+		t.giveBack(i, ghost)
 	}
+}
+
+// whenAnswered calls f when node i has answered to the request to start the term. What ends the term there is not sent before,
+// since it could overtake that, and the node would have to remember for minutes not to grant it.
+func (t *term) whenAnswered(i int, f func()) {
+	t.mu.Lock()
+	if t.at[i].state == asking {
+		t.at[i].then = f
+		t.mu.Unlock()
+		return
+	}
+	t.mu.Unlock()
+	f()
+}
+
+// ghost says whether the term may come to stand at node i although nobody was told.
+func (t *term) ghost(i int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.at[i].state == failed
 }
 
 // raise orders node i to set the token to that of the term. The node does so only while the term stands there.
@@ -172,12 +196,14 @@ func (t *term) raise(i int) {
 func (t *term) end() {
 	t.mu.Lock()
 	var which []int
+	ghost := make([]bool, len(t.at))
 	if t.phase != ended {
 		t.phase = ended
 		for i := range t.at {
 			switch t.at[i].state {
 			case granted, failed:
 				which = append(which, i)
+				ghost[i] = t.at[i].state == failed
 				t.d.retired.add(t.ref, 1)
 				t.d.endings.keep(t.ref.Key, t.at[i].grant)
 			case asking: // when it is answered
@@ -187,19 +213,20 @@ func (t *term) end() {
 	}
 	t.mu.Unlock()
 	for _, i := range which {
-		t.giveBack(i)
+		t.giveBack(i, ghost[i])
 	}
 }
 
 // giveBack gives the term back to node i, now or when it answers again. There was no work under it, so its key need not be
-// kept. The nonce, which the caller has counted as retired, is not used again until that is done.
-func (t *term) giveBack(i int) {
+// kept. The nonce, which the caller has counted as retired, is not used again until that is done. If the term is a ghost, one
+// that may still come to stand there, the node is to refuse it; to remember that of each would make its key slow.
+func (t *term) giveBack(i int, ghost bool) {
 	n := t.d.nodes[i]
 	done := func() { t.d.retired.add(t.ref, -1) }
 	t.mu.Lock()
 	limit := t.ttl
 	x := debt{
-		release: driver.ReleaseRequest{Ref: t.node, Undo: true}, until: time.Now().Add(max(t.ttl, t.minHold)), paid: done,
+		release: driver.ReleaseRequest{Ref: t.node, Undo: ghost}, until: time.Now().Add(max(t.ttl, t.minHold)), paid: done,
 	}
 	t.mu.Unlock()
 	call(t.d, n, limit, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Release(ctx, &x.release) },

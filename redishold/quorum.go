@@ -120,6 +120,9 @@ func quorumNodes(clients []redis.UniversalClient, opts *QuorumOptions) (*quorum,
 					*s = newScript(part.gate + (*s).source)
 				}
 			}
+			if n.Driver != nil {
+				d.shared = n.shared // one way to the server for all
+			}
 			*part.driver = d
 		}
 		nodes = append(nodes, n)

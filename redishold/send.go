@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// parcel is one command on the wire. It is for one member, or for several turns.
+// parcel is one command on the wire. It is for one member, or for several turns of the same script.
 type parcel struct {
 	members []*member
 	cmd     *redis.Cmd
@@ -17,17 +17,17 @@ type parcel struct {
 // parcels packs those who travel together. On a Cluster nobody does.
 func parcels(batch []*member) []parcel {
 	all := make([]parcel, 0, len(batch))
-	turns := -1
+next:
 	for i, r := range batch {
-		if r.turn.packed == "" {
-			all = append(all, parcel{members: batch[i : i+1]})
-			continue
+		if r.turn.packed != "" {
+			for k := range all {
+				if all[k].members[0].script == r.script {
+					all[k].members = append(all[k].members, r)
+					continue next
+				}
+			}
 		}
-		if turns < 0 {
-			turns = len(all)
-			all = append(all, parcel{members: make([]*member, 0, len(batch)-i)})
-		}
-		all[turns].members = append(all[turns].members, r)
+		all = append(all, parcel{members: batch[i : i+1 : i+1]})
 	}
 	return all
 }

@@ -26,15 +26,11 @@ local function holds(s, n)
   return nonce(s) == n and free(s) > now and (state(s) == 'H' or state(s) == 'B')
 end
 
--- live returns the nonces that are still to be refused.
+-- live returns the nonces that are still to be refused. The oldest stand first.
 local function live(undone)
-  if undone == '' then return '' end
-  local out = ''
-  for i = 1, #undone, 48 do
-    if tonumber(sub(undone, i + 32, i + 47)) > now then out = out .. sub(undone, i, i + 47) end
-  end
-  if #out > 3072 then out = sub(out, -3072) end  -- the last 64
-  return out
+  local i = 1
+  while i < #undone and tonumber(sub(undone, i + 32, i + 47)) <= now do i = i + 48 end
+  return sub(undone, math.max(i, #undone - 3071))  -- 64 at most
 end
 
 -- how long the slot is kept, in ms
