@@ -56,7 +56,7 @@ func contestants() []contestant {
 }
 
 func named(name string) (contestant, bool) {
-	for _, c := range append(contestants(), handOver()) {
+	for _, c := range append(contestants(), waitingFloors()...) {
 		if c.name == name {
 			return c, true
 		}

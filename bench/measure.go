@@ -28,7 +28,7 @@ func measure(ctx context.Context, s *server, p plan, progress func(string, ...an
 			r.order = append(r.order, c)
 		}
 	}
-	waiting := []contestant{handOver()}
+	waiting := waitingFloors()
 	for _, c := range r.order {
 		if c.waits && !strings.HasSuffix(c.name, "piped") { // pipelines do not change what waiting is
 			waiting = append(waiting, c)
@@ -76,7 +76,7 @@ func measure(ctx context.Context, s *server, p plan, progress func(string, ...an
 		}
 	}
 	if p.leases > 0 {
-		holding := slices.DeleteFunc(slices.Clone(waiting[1:]), func(c contestant) bool {
+		holding := slices.DeleteFunc(slices.Clone(waiting[len(waitingFloors()):]), func(c contestant) bool {
 			return c.name == rueidislockName || c.name == redsyncRueidisName // see README.md
 		})
 		err := inRounds(1, holding, func(c contestant) error {

@@ -40,7 +40,10 @@ func (r *results) markdown(machine string) string {
 
 // named lists the contestants in the order of the table.
 func (r *results) named() []string {
-	names := []string{handOver().name}
+	var names []string
+	for _, c := range waitingFloors() {
+		names = append(names, c.name)
+	}
 	for _, c := range r.order {
 		names = append(names, c.name)
 	}
@@ -117,10 +120,14 @@ func (r *results) lineLines(line func(string, ...any), n int) {
 			continue
 		}
 		of := func(f func(lineResult) float64) float64 { return median(got, f) }
-		line("| %d waiters in %d processes, one key | %s | hand-over p50 %s, p99 %s | %.1f × LPUSH to BLPOP | "+
+		floors := fmt.Sprintf("%.1f × LPUSH to BLPOP", medianRatio(got, all[handOver().name], p50))
+		if c == holdlockName {
+			floors = fmt.Sprintf("**%s, %.1f × the bare scripts that publish**", floors, medianRatio(got, all[published().name], p50))
+		}
+		line("| %d waiters in %d processes, one key | %s | hand-over p50 %s, p99 %s | %s | "+
 			"%.0f turns/s, %.0f%% to the same waiter, %.1f requests a turn, wait p99 %.1f × the mean (%s), turns of a waiter %.0f to %.0f, overlaps %.0f |",
 			n, processes, c, short(of(p50)), short(of(func(x lineResult) float64 { return float64(x.p99) })),
-			medianRatio(got, all[handOver().name], p50),
+			floors,
 			of(func(x lineResult) float64 { return x.perSecond }), 100*of(func(x lineResult) float64 { return x.self }),
 			of(func(x lineResult) float64 { return x.requests }),
 			of(func(x lineResult) float64 { return float64(x.waitP99) / float64(max(x.wait, 1)) }),

@@ -45,12 +45,14 @@ type scripts struct{ acquire, renew, release, turn, breakTerm, look, watch, leav
 
 // newScripts makes the scripts of a driver, with the names of its channels and of what says that a process is alive.
 func newScripts(plain bool, channel, alive string) *scripts {
-	head := fmt.Sprintf("local CHANNEL, ALIVE = '%s', %s\n", channel, alive) + luaCommon
+	names := fmt.Sprintf("local CHANNEL, ALIVE = '%s', %s\n", channel, alive)
+	common := luaCommon
 	if plain {
-		head += luaPlain
+		common += luaPlain
 	} else {
-		head += luaSlots
+		common += luaSlots
 	}
+	head := names + common
 	s := func(body string) *script { return newScript(head + body) }
 	all := &scripts{
 		acquire: s(luaAcquire), renew: s(luaRenew), release: s(luaRelease), breakTerm: s(luaBreak),
@@ -58,7 +60,7 @@ func newScripts(plain bool, channel, alive string) *scripts {
 	}
 	if !plain {
 		// general is the scripts for one lock, behind a call that costs nothing as long as it is not made.
-		all.turn = newScript("local function general(what, KEYS, ARGV)\n" + head +
+		all.turn = newScript(names + "local function general(what, KEYS, ARGV)\n" + common +
 			"if what == 'R' then\n" + luaRelease + "else\n" + luaAcquire + "end\nend\n" + luaTurn)
 	}
 	return all

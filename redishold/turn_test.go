@@ -48,6 +48,18 @@ func TestTurnsDecideAsTheScripts(t *testing.T) {
 		"damaged":                    "1R-" + zero + past,
 		"damaged, a word for a time": "1H-" + "not a number at " + past + past + mine + "n" + tail,
 	}
+	place := func(nonce, process string) string { return nonce + process + "0000000060000000{}" }
+	lines := map[string][]string{ // what stands in line, with which slots that may have a line are tried
+		"nobody": nil, "one": {place(strings.Repeat("c", 32), "living")}, "one dead": {place(strings.Repeat("d", 32), "dead")},
+		"one dead, one living": {place(strings.Repeat("d", 32), "dead"), place(strings.Repeat("c", 32), "living")},
+		"this nonce":           {place(mine, d.hub.id)},
+	}
+	for who, list := range lines {
+		for i := range list {
+			list[i] = strings.Replace(strings.Replace(list[i], "living", "1111111111111111", 1), "dead", "2222222222222222", 1)
+		}
+		lines[who] = list
+	}
 	digits := regexp.MustCompile(`[0-9]{5,}|\d+(\.\d+)?(ms|s|h|m)\b|[0-9a-f]{16}\n`)
 	grant := func(g driver.Grant, err error) string {
 		var held *driver.HeldError
@@ -76,28 +88,37 @@ func TestTurnsDecideAsTheScripts(t *testing.T) {
 	}
 	for name, slot := range slots {
 		for verb, try := range tries {
-			var got [2]string
-			for i, d := range []*Driver{d, general} {
-				r.Do(t, "FLUSHALL")
-				if slot != "" {
-					r.Do(t, "SET", d.slotKey("k"), slot, "PX", "60000")
+			for who, list := range lines {
+				if len(list) > 0 && !strings.Contains(slot, "+") {
+					continue
 				}
-				got[i] = try(d)
-				if before, _, ok := strings.Cut(got[i], "ERR"); ok {
-					got[i] = before + "fails"
+				var got [2]string
+				for i, d := range []*Driver{d, general} {
+					r.Do(t, "FLUSHALL")
+					if slot != "" {
+						r.Do(t, "SET", d.slotKey("k"), slot, "PX", "60000")
+					}
+					if len(list) > 0 {
+						r.Do(t, append([]string{"RPUSH", d.lineKey("k")}, list...)...)
+						r.Do(t, "SET", "holdlock:p:1111111111111111", "", "PX", "60000")
+					}
+					got[i] = try(d)
+					if before, _, ok := strings.Cut(got[i], "ERR"); ok {
+						got[i] = before + "fails"
+					}
+					left := []string{got[i], r.Do(t, "GET", d.slotKey("k")), r.Do(t, "LRANGE", d.lineKey("k"), "0", "-1")}
+					if strings.HasPrefix(left[1], "1R") && len(left[1]) > 52 {
+						left[1] = left[1][:35] + left[1][51:] // without the id of the call
+					}
+					got[i] = digits.ReplaceAllString(strings.Join(left, " | "), "#")
+					ttl := r.Do(t, "PTTL", d.slotKey("k"))
+					if long := len(ttl) > 7; left[1] != "" && left[1] != slot {
+						got[i] += fmt.Sprint(" kept long: ", long)
+					}
 				}
-				left := []string{got[i], r.Do(t, "GET", d.slotKey("k")), r.Do(t, "LRANGE", d.lineKey("k"), "0", "-1")}
-				if strings.HasPrefix(left[1], "1R") && len(left[1]) > 52 {
-					left[1] = left[1][:35] + left[1][51:] // without the id of the call
+				if got[0] != got[1] {
+					t.Errorf("%s, in line %s, %s:\n by turn.lua    %s\n by the scripts %s", name, who, verb, got[0], got[1])
 				}
-				got[i] = digits.ReplaceAllString(strings.Join(left, " | "), "#")
-				ttl := r.Do(t, "PTTL", d.slotKey("k"))
-				if long := len(ttl) > 7; left[1] != "" && left[1] != slot {
-					got[i] += fmt.Sprint(" kept long: ", long)
-				}
-			}
-			if got[0] != got[1] {
-				t.Errorf("%s, %s:\n by turn.lua    %s\n by the scripts %s", name, verb, got[0], got[1])
 			}
 		}
 	}

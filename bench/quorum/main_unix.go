@@ -62,7 +62,7 @@ func run() error {
 		return err
 	}
 	if *alone {
-		return measureAlone(ours, servers[2])
+		return errors.Join(measureAlone(ours, servers[2:3]), measureAlone(ours, servers[2:4]))
 	}
 	libraries := []struct {
 		name string
@@ -94,24 +94,31 @@ func run() error {
 
 // measureAlone compares five healthy servers with five of which one hangs, in rounds that alternate, and then lets one hang for
 // as long as a cell is measured under full load.
-func measureAlone(do pair, victim server) error {
+func measureAlone(do pair, victims []server) error {
 	var healthy, hung sample
-	for round := range 2 * rounds {
-		healthy.add(measure(do, 1, *length/rounds, fmt.Sprintf("healthy/%d", round)))
-		_ = victim.cmd.Process.Signal(syscall.SIGSTOP)
-		hung.add(measure(do, 1, *length/rounds, fmt.Sprintf("hung/%d", round)))
-		_ = victim.cmd.Process.Signal(syscall.SIGCONT)
+	signal := func(s syscall.Signal) {
+		for _, v := range victims {
+			_ = v.cmd.Process.Signal(s)
+		}
 	}
-	fmt.Printf("pairs/s | p50 | p99 | goroutines\nhealthy: %s\none hung: %s\nratio of p50: %.2f\n", healthy, hung,
+	for round := range 2 * rounds {
+		healthy.add(measure(do, 1, *length/rounds, fmt.Sprintf("healthy/%d/%d", len(victims), round)))
+		signal(syscall.SIGSTOP)
+		hung.add(measure(do, 1, *length/rounds, fmt.Sprintf("hung/%d/%d", len(victims), round)))
+		signal(syscall.SIGCONT)
+	}
+	slices.Sort(healthy.took)
+	slices.Sort(hung.took)
+	fmt.Printf("pairs/s | p50 | p99 | goroutines\nhealthy: %s\n%d of 5 hung: %s\nratio of p50: %.2f\n", healthy, len(victims), hung,
 		float64(hung.took[len(hung.took)/2])/float64(healthy.took[len(healthy.took)/2]))
-	_ = victim.cmd.Process.Signal(syscall.SIGSTOP)
-	defer func() { _ = victim.cmd.Process.Signal(syscall.SIGCONT) }()
+	signal(syscall.SIGSTOP)
+	defer signal(syscall.SIGCONT)
 	for part := range 4 {
-		one := measure(do, 64, *length, fmt.Sprintf("load/%d", part))
+		one := measure(do, 64, *length, fmt.Sprintf("load/%d/%d", len(victims), part))
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		fmt.Printf("one hung, 64 callers, part %d: %s, heap %d MB\n", part+1, one, m.HeapAlloc>>20)
+		fmt.Printf("%d hung, 64 callers, part %d: %s, heap %d MB\n", len(victims), part+1, one, m.HeapAlloc>>20)
 	}
 	return nil
 }

@@ -1,19 +1,42 @@
 -- Takes and gives back several locks in one call. KEYS: the slots (on a Cluster, where there is one slot, what stands beside
 -- it as well, so that the call goes to their node). ARGV, for each slot: see turn.go. Answers a text: the time, 16 digits, then
--- one character for each: n or r, granted with the time or the floor as its token, and how the term before ended; K, given back; ? for what
--- general has answered. If there is a ?, it answers a list of that text and of those answers.
+-- one character for each: n or r, granted with the time or the floor as its token, and how the term before ended; K, given
+-- back; ? for whatever else is to be answered. If there is a ?, it answers a list of that text and of those answers.
 --
--- The common cases are decided here, before general sets anything up: the key is free since a release, or was never had; or
--- the term stands and the key is free at once; and nothing stands beside it. Numbers of 16 digits compare as text.
+-- The common cases are decided here, before general sets anything up: the key is free since a release, or was never had, and
+-- nothing stands beside it; it is held, and a place in line is wanted; the term stands, and the key is free at once or the next
+-- in line gets it. See promote in common.lua for what is beside the slot. Numbers of 16 digits compare as text.
 local ask, sub, format = redis.pcall, string.sub, string.format
 local time = redis.call('TIME')
 local now = time[1] .. sub('00000' .. time[2], -6)
 -- A clock that is far off has other than ten digits, or leaves no tokens.
 local sane = #time[1] == 10 and now < '9007199250000000'
 
+-- held says whether a slot holds a term that stands, with nothing undone.
+local function held(s)
+  local free = sub(s, 4, 19)
+  return sub(s, 1, 2) == '1H' and sub(s, -1) == '\n' and free > now and free <= '9999999999999999' -- there are no letters in it
+end
+
+-- enqueue takes a place at the end of the line. What fails is left to general, which finds what was done.
+local function enqueue(key, a, s)
+  local line, process, flag = key .. ':q', sub(a, 66, 81), sub(s, 3, 3)
+  local place = sub(a, 2, 33) .. process .. sub(a, 34, 49) .. sub(a, 82)
+  if ask('LPOS', line, place) or type(ask('PEXPIRE', line, '30000')) ~= 'number' then return nil end
+  local n = ask('RPUSH', line, place)
+  if type(n) ~= 'number' then return nil end
+  if flag ~= '+' and type(ask('SETRANGE', key, 2, '+')) ~= 'number' then return nil end
+  if type(ask('PEXPIRE', line, '30000')) ~= 'number' then return nil end
+  if not ask('SET', (ALIVE or key .. ':p:') .. process, '', 'PX', '3000').ok then return nil end
+  return {'H', now, s, tostring(n)}
+end
+
 local lasts, till, keep, horizon
 local function take(key, a)
   local s = ask('GET', key)
+  if sub(a, 1, 1) == 'W' and type(s) == 'string' and held(s) and sub(s, 52, 83) ~= sub(a, 2, 33) then
+    return nil, enqueue(key, a, s)
+  end
   local mine, token, floor = sub(a, 2, 33), now, sub(a, 50, 65)
   if floor > now then
     horizon = horizon or format('%016.0f', time[1] * 1000000 + time[2] + 1000000)
@@ -34,11 +57,30 @@ local function take(key, a)
   return r.ok and ending
 end
 
+-- pass makes the first in line whose process is alive the owner, for the claim.
+local function pass(key, s)
+  while true do
+    local e = ask('LPOP', key .. ':q')
+    if type(e) ~= 'string' then return nil end
+    local process = sub(e, 33, 48)
+    if ask('EXISTS', (ALIVE or key .. ':p:') .. process) ~= 0 then
+      local token, claim = sub(s, 20, 35), sub(e, 49, 64)
+      token = token < now and now or format('%016.0f', token + 1)
+      if claim > '0000000003000000' then claim = '0000000003000000' end
+      local r = ask('SET', key, '1H+' .. format('%016.0f', time[1] * 1000000 + time[2] + claim) .. token .. now .. sub(e, 1, 32) ..
+        'r\n' .. sub(e, 65) .. '\n\n\n', 'PX', format('%.0f', math.ceil(claim / 1000) + 86400000))
+      if not r.ok then return nil end
+      ask('PUBLISH', CHANNEL .. process, sub(e, 1, 32) .. token .. claim .. 'r')
+      return 'K'
+    end
+  end
+end
+
 local function give(key, a)
   local s = ask('GET', key)
-  if type(s) ~= 'string' or sub(s, 1, 3) ~= '1H-' or sub(s, -1) ~= '\n' then return nil end
-  local mine, free = sub(a, 2, 33), sub(s, 4, 19)
-  if sub(s, 52, 83) ~= mine or free <= now or free > '9999999999999999' then return nil end -- there are no letters in it
+  local mine = sub(a, 2, 33)
+  if type(s) ~= 'string' or not held(s) or sub(s, 52, 83) ~= mine then return nil end
+  if sub(s, 3, 3) == '+' then return pass(key, s) end
   local r = ask('SET', key, '1R-0000000000000000' .. sub(s, 20, 35) .. sub(a, 34, 49) .. mine .. 'n\n\n\n\n', 'PX', '86400000')
   return r.ok and 'K'
 end
@@ -47,8 +89,13 @@ local words, rest = '', nil
 for i = 1, #ARGV do
   local a, key = ARGV[i], KEYS[i]
   local what = sub(a, 1, 1)
-  local word = sane and (what == 'R' and give or take)(key, a)
-  if not word then
+  local word, answer
+  if sane then word, answer = (what == 'R' and give or take)(key, a) end
+  if answer then
+    word = '?'
+    rest = rest or {''}
+    rest[#rest + 1] = answer
+  elseif not word then
     word = '?'
     local mine, args = sub(a, 2, 33), nil
     if what == 'R' then
@@ -57,7 +104,8 @@ for i = 1, #ARGV do
       args = {mine, sub(a, 34, 49), sub(a, 50, 65), sub(a, 82)}
       if what == 'W' then args[5] = mine .. sub(a, 66, 81) .. sub(a, 34, 49) .. sub(a, 82) end
     end
-    local done, answer = pcall(general, what, {key, key .. ':q', key .. ':w'}, args)
+    local done
+    done, answer = pcall(general, what, {key, key .. ':q', key .. ':w'}, args)
     if not done and type(answer) ~= 'table' then
       answer = {err = 'ERR what stands there is damaged, or of another program: look at ' .. key ..
         ', and delete it or use another namespace: ' .. answer}
