@@ -307,6 +307,9 @@ func TestQuorumRefusesReplicas(t *testing.T) {
 func TestQuorumRefusesOtherMembers(t *testing.T) {
 	t.Parallel()
 	addrs := testenv.Addrs(startServers(t, 5))
+	// The control: nodes that know no members grant both.
+	grant(t, naiveQuorum(t, addrs[:3], time.Minute), request("naive", time.Minute))
+	grant(t, naiveQuorum(t, addrs[2:], time.Minute), request("naive", time.Minute))
 	opts := &QuorumOptions{MaxTTL: time.Second}
 	initQuorum(t, addrs[:3], opts)
 	grant(t, openQuorum(t, addrs[:3], opts), request("k", time.Second))
@@ -440,6 +443,11 @@ func TestQuorumScriptsFlushed(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	for _, r := range servers { // the control: they had forgotten them
+		if !strings.Contains(r.Do(t, "INFO", "errorstats"), "errorstat_NOSCRIPT") {
+			t.Error("no node was asked for a script that it had forgotten")
+		}
+	}
 }
 
 // FLUSHALL leaves run_id and uptime as they are. The missing mark makes the node abstain.
@@ -469,6 +477,14 @@ func TestQuorumAbstainsAfterFlush(t *testing.T) {
 	if took := time.Since(sent); took < ttl {
 		t.Errorf("granted again after %v", took)
 	}
+	// The control: nodes that do not look for a mark grant it at once.
+	const long = time.Minute
+	naive, other := naiveQuorum(t, addrs, long), naiveQuorum(t, addrs, long)
+	grant(t, naive, request("k", long))
+	for _, r := range servers {
+		r.Do(t, "FLUSHALL")
+	}
+	grant(t, other, request("k", long))
 }
 
 // What nodes have to be.
