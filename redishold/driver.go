@@ -37,6 +37,7 @@ type Driver struct {
 	hub     *hub
 	lists   listCache // of slots
 	jobs    listCache // of records of jobs
+	undone  listCache // of those that are not done
 	hung    atomic.Int64
 
 	closing chan struct{}
@@ -170,7 +171,7 @@ func (d *Driver) acquire(ctx context.Context, verb string, req *driver.AcquireRe
 	if err != nil {
 		return driver.Grant{}, failure(verb, key, err)
 	}
-	args := []any{req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), uint64(req.Floor), holder}
+	args := append(make([]any, 0, 9), req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), uint64(req.Floor), holder) // with room for a claim
 	if req.Once != nil {
 		return d.claim(ctx, verb, req, args)
 	}
@@ -254,8 +255,8 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 	if err := d.usable(ctx, verb, key); err != nil {
 		return err
 	}
-	args := []any{req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo)}
-	if req.Record != nil || req.Undo && d.traits.Records != driver.NoRecords { // what is undone may have had a claim
+	args := append(make([]any, 0, 10), req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo)) // with room for a record
+	if req.Record != nil || req.Undo && d.traits.Records != driver.NoRecords {                            // what is undone may have had a claim
 		return d.finish(ctx, verb, req, args)
 	}
 	reply, err := d.call(ctx, d.scripts.release, d.withAll(key), args...)

@@ -29,7 +29,7 @@ func (d *Driver) claim(ctx context.Context, verb string, req *driver.AcquireRequ
 			len(holder), maxHolder, driver.ErrNotApplied))
 	}
 	args = append(args, "", c.Input, digit(c.OnLapse == driver.Hold), c.MaxRuns, keepMicros(c.Keep))
-	reply, err := d.write(ctx, req.Ref, d.scripts.claim, []string{d.slotKey(key), d.recordKey(key)}, args...)
+	reply, err := d.write(ctx, req.Ref, d.scripts.claim, d.withRecord(key), args...)
 	if err != nil {
 		return driver.Grant{}, failure(verb, key, err)
 	}
@@ -74,7 +74,7 @@ func (d *Driver) finish(ctx context.Context, verb string, req *driver.ReleaseReq
 	if d.plain {
 		return failure(verb, key, errPlain)
 	}
-	keys := append(d.withAll(key), d.recordKey(key))
+	keys := append(d.withAll(key), d.withRecord(key)[1:]...)
 	rec := req.Record
 	if rec == nil {
 		reply, err := d.call(ctx, d.scripts.finish, keys, append(args, "")...)
@@ -129,23 +129,24 @@ func (d *Driver) Job(ctx context.Context, key string) (driver.Job, bool, error) 
 	return found[0], true, nil
 }
 
-// Jobs implements driver.Journal. Like List it goes through all keys of the database for the first page, in small steps.
+// Jobs implements driver.Journal. Like List it goes through the names of all keys of the database for the first page, in
+// small steps; what it then reads are records of jobs that are asked for only.
 func (d *Driver) Jobs(ctx context.Context, q *driver.JobQuery) ([]driver.Job, error) {
 	const verb = "jobs"
 	if err := d.journal(ctx, verb, q.Prefix); err != nil {
 		return nil, err
 	}
-	keys, err := d.names(ctx, &d.jobs, "}"+recordEnd, q.Prefix, q.After)
+	names, end, which := &d.jobs, "}:[jd]", "a"
+	if q.Undone {
+		names, end, which = &d.undone, "}"+undoneEnd, "u"
+	}
+	keys, err := d.names(ctx, names, end, q.Prefix, q.After)
 	if err != nil {
 		return nil, failure(verb, q.Prefix, err)
 	}
 	from, found := slices.BinarySearch(keys, q.After)
 	if found {
 		from++
-	}
-	which := "a"
-	if q.Undone {
-		which = "u"
 	}
 	var jobs []driver.Job
 	for keys = keys[from:]; len(keys) > 0 && len(jobs) < q.Limit; {
@@ -173,11 +174,11 @@ func (d *Driver) readJobs(ctx context.Context, keys []string, which string) ([]d
 }
 
 func (d *Driver) readJobsTogether(ctx context.Context, keys []string, which string) (jobs []driver.Job, err error) {
-	var both []string
+	var all []string
 	for _, key := range keys {
-		both = append(both, d.slotKey(key), d.recordKey(key))
+		all = append(all, d.withRecord(key)...)
 	}
-	reply, err := d.call(ctx, d.scripts.jobs, both, which)
+	reply, err := d.call(ctx, d.scripts.jobs, all, which)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +210,7 @@ func (d *Driver) Settle(ctx context.Context, req *driver.SettleRequest) error {
 	if err := d.journal(ctx, verb, key); err != nil {
 		return err
 	}
-	reply, err := d.call(ctx, d.scripts.settle, []string{d.slotKey(key), d.recordKey(key)},
+	reply, err := d.call(ctx, d.scripts.settle, d.withRecord(key),
 		strconv.FormatUint(uint64(req.Token), 10), digit(req.Done), req.Result, req.By, keepMicros(req.Keep))
 	if err != nil {
 		return failure(verb, key, err)

@@ -362,7 +362,7 @@ func TestJobsAfterAFailover(t *testing.T) {
 			afterLoss(t, replicated, func() *Driver { return d }, func() {
 				if replicated {
 					testenv.Eventually(t, "the replica has the records", func() bool {
-						return s.Servers[1].Do(t, "EXISTS", d.recordKey("held"), d.recordKey("done"), d.recordKey("runs")) == "3"
+						return s.Servers[1].Do(t, "EXISTS", d.slotKey("held")+undoneEnd, d.slotKey("done")+doneEnd, d.slotKey("runs")+undoneEnd) == "3"
 					})
 				}
 				s.Failover(t)
@@ -434,9 +434,6 @@ func TestClaimsWhileASlotMoves(t *testing.T) {
 			from, to = r, nodes[(i+1)%3]
 		}
 	}
-	fromID, toID := from.Do(t, "CLUSTER", "MYID"), to.Do(t, "CLUSTER", "MYID")
-	to.Do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
-	from.Do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
 	knows := func(when string, certain bool) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -449,10 +446,14 @@ func TestClaimsWhileASlotMoves(t *testing.T) {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
-	knows("before anything has moved", true)
-	for i, key := range []string{d.recordKey("k"), d.slotKey("k")} {
+	knows("before the move", true)
+	fromID, toID := from.Do(t, "CLUSTER", "MYID"), to.Do(t, "CLUSTER", "MYID")
+	to.Do(t, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
+	from.Do(t, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	knows("before anything has moved", false)
+	for _, key := range []string{d.slotKey("k"), d.slotKey("k") + doneEnd} {
 		from.Do(t, "MIGRATE", "127.0.0.1", fmt.Sprint(to.Port()), key, "0", "5000")
-		knows(fmt.Sprint("after key ", i), i == 1)
+		knows(key+" has moved", false)
 	}
 	for _, r := range []*testenv.Redis{to, from, nodes[0], nodes[1], nodes[2]} {
 		r.Do(t, "CLUSTER", "SETSLOT", slot, "NODE", toID)
@@ -543,7 +544,7 @@ func TestRecordsAreConfirmed(t *testing.T) {
 		}
 		replica.Thaw(t)
 		testenv.Eventually(t, "sent again it is confirmed", func() bool { return d.Release(t.Context(), end) == nil })
-		if replica.Do(t, "GET", d.recordKey("k"))[1] != 'D' {
+		if replica.Do(t, "EXISTS", d.slotKey("k")+doneEnd) != "1" {
 			t.Error("it is said to be confirmed, and the replica does not have it")
 		}
 	}

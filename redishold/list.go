@@ -57,7 +57,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 	return terms[:min(limit, len(terms))], nil
 }
 
-// names returns the keys with the prefix of all that is called in the store like a slot, up to the end of that name, in order.
+// names returns the keys with the prefix of all that is called like a slot, but ends otherwise, in order. end is a pattern.
 func (d *Driver) names(ctx context.Context, c *listCache, end, prefix, after string) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,11 +77,15 @@ func (d *Driver) scan(ctx context.Context, prefix, end string) ([]string, error)
 	var mu sync.Mutex
 	var keys []string
 	slots := d.slotPrefix()
+	tail := len(end)
+	if i := strings.IndexByte(end, '['); i >= 0 { // a set of signs is one sign
+		tail = i + 1
+	}
 	one := func(ctx context.Context, node redis.Cmdable) error {
 		it := node.Scan(ctx, 0, globEscape(slots+prefix)+"*"+end, scanCount).Iterator()
 		for it.Next(ctx) {
 			mu.Lock()
-			keys = append(keys, it.Val()[len(slots):len(it.Val())-len(end)])
+			keys = append(keys, it.Val()[len(slots):len(it.Val())-tail])
 			mu.Unlock()
 		}
 		return it.Err()

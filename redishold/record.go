@@ -9,7 +9,8 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// The record of the job K is the string N:{:K}:j, on the node of its slot. It is changed by the scripts that start and end
+// The record of the job K is a string on the node of its slot: N:{:K}:d if it is done, else N:{:K}:j, so that the few jobs
+// that need somebody are found by their names among the many that are done. It is changed by the scripts that start and end
 // terms, and by settle.lua.
 //
 //	offset length
@@ -36,10 +37,17 @@ const (
 	forever      = 10 * 365 * 24 * time.Hour // what is to be kept for longer is kept until settled
 )
 
-func (d *Driver) recordKey(key string) string { return d.prefix + key + "}" + recordEnd }
+// What the name of a record has more than that of its slot.
+const (
+	undoneEnd = ":j"
+	doneEnd   = ":d"
+)
 
-// recordEnd is what the name of a record has more than that of its slot.
-const recordEnd = ":j"
+// withRecord returns the keys that are a lock, and those that can be the record of the job.
+func (d *Driver) withRecord(key string) []string {
+	slot := d.slotKey(key)
+	return []string{slot, slot + undoneEnd, slot + doneEnd}
+}
 
 // recordHead says whether s begins like a record. It is asked for every job, so it is no regular expression.
 func recordHead(s string) bool {
@@ -125,7 +133,7 @@ func letter[T comparable](signs map[byte]T, value T) string {
 
 // badRecord says why a record must not be acted upon. what is a word of the scripts.
 func (d *Driver) badRecord(key, what string) error {
-	at := d.recordKey(key)
+	at := d.slotKey(key) + undoneEnd + " or " + doneEnd
 	switch what {
 	case "version":
 		what = fmt.Sprintf("key %s was written by a newer holdlock, whose layout this one does not know; upgrade this program", at)

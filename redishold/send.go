@@ -12,7 +12,7 @@ import (
 func sendOne(ctx context.Context, client redis.UniversalClient, r *member) *redis.Cmd {
 	cmd := r.script.evalsha(ctx, r.keys, r.args)
 	_ = client.Process(ctx, single{cmd})
-	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+	if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = r.script.eval(ctx, r.keys, r.args)
 		_ = client.Process(ctx, single{cmd})
 	}

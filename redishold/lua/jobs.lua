@@ -1,4 +1,4 @@
--- KEYS: slot and record of each job. ARGV: f for whole records, a for records without results, u likewise and only of jobs
+-- KEYS: slot, record and record if done of each job. ARGV: f for whole records, a for records without results, u likewise and only of jobs
 -- that are not done. Answers for each: record, and whether the term of its last run stands; nothing if there is none. What
 -- cannot be read is answered as it is.
 local function part(key, from, to)
@@ -9,14 +9,18 @@ local function part(key, from, to)
 end
 
 local out = {}
-for i = 1, #KEYS, 2 do
-  local key = KEYS[i + 1]
-  local r, fail = part(key, 0, ARGV[1] == 'f' and -1 or 129)
+for i = 1, #KEYS, 3 do
+  local key, r, fail, last = KEYS[i + 2], '', nil, ARGV[1] == 'f' and -1 or 129
+  if ARGV[1] ~= 'u' then r, fail = part(key, 0, last) end
+  if r == '' and not (ARGV[1] ~= 'u' and redis.call('EXISTS', key) == 1) then
+    key = KEYS[i + 1]
+    r, fail = part(key, 0, last)
+  end
   if fail then return fail end
   local one = {}
   if find(r, '^1[ORSD]') and #r >= 130 and not find(sub(r, 103, 122), '%D') and not find(sub(r, 7, 22), '%D') then
     local expires = tonumber(sub(r, 7, 22))
-    if not (expires > 0 and expires <= now or ARGV[1] == 'u' and sub(r, 2, 2) == 'D') then
+    if not (expires > 0 and expires <= now) then
       if ARGV[1] ~= 'f' then
         local n = sub(r, 103, 106) + sub(r, 107, 110) + sub(r, 111, 114) + sub(r, 115, 122)
         if n > 0 then r = r .. part(key, 130, 129 + n) end

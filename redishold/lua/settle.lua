@@ -1,5 +1,5 @@
--- KEYS: slot, record. ARGV: token, whether it is done, result, by whom and why, µs to keep the record or 0
-local r = readJob(KEYS[2])
+-- KEYS: slot, record, record if done. ARGV: token, whether it is done, result, by whom and why, µs to keep the record or 0
+local r = readJob(KEYS[2], KEYS[3])
 if not r then return {'N'} end
 if r.fail then return r.fail end
 if r.bad then return {'J', r.bad} end
@@ -14,5 +14,5 @@ if ARGV[2] == '1' then
 else
   r.runs, r.lapses = 0, 0
 end
-writeJob(KEYS[2], r)
+writeJob(r)
 return {'K'}
