@@ -20,8 +20,8 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// A Driver is one program's access to a store. It implements driver.Driver, BatchRenewer, Queue, Waiter, Lister and Breaker,
-// and is safe for concurrent use.
+// A Driver is one program's access to a store. It implements driver.Driver, BatchRenewer, Queue, Waiter, Lister, Breaker,
+// Journal and Ledger, and is safe for concurrent use. What it can do depends on the options; see driver.As.
 type Driver struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the client, if it is one
@@ -35,7 +35,9 @@ type Driver struct {
 	traits  driver.Traits
 	log     *slog.Logger
 	hub     *hub
-	lists   listCache
+	lists   listCache // of slots
+	jobs    listCache // of records of jobs
+	undone  listCache // of those that are not done
 	hung    atomic.Int64
 
 	closing chan struct{}
@@ -102,6 +104,9 @@ func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
 		d.shared = newSharer(client)
 	}
 	d.traits.FIFO = d.acks == 0 && !d.plain // see line.go
+	if !d.plain {
+		d.traits.Records = driver.WhileItLasts // see journal.go
+	}
 	d.scripts = newScripts(d.plain, d.channel(), d.alive())
 	d.hub = newHub(d)
 	return d, nil
@@ -171,14 +176,17 @@ func (d *Driver) acquire(ctx context.Context, verb string, req *driver.AcquireRe
 	if err != nil {
 		return driver.Grant{}, failure(verb, key, err)
 	}
-	if d.turns() && d.acks == 0 {
+	if req.Once == nil && d.turns() && d.acks == 0 {
 		t, err := d.turn(ctx, d.keys(key), d.packAcquire(req, holder, wait))
 		if err == nil && t.word != wordGeneral {
 			return t.grant(req.Floor), nil
 		}
 		return d.acquired(verb, key, t.rest, err)
 	}
-	args := []any{req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), uint64(req.Floor), holder}
+	args := append(make([]any, 0, 9), req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), uint64(req.Floor), holder) // with room for a claim
+	if req.Once != nil {
+		return d.claim(ctx, verb, req, args)
+	}
 	if wait {
 		args = append(args, d.place(req, holder))
 	}
@@ -195,37 +203,48 @@ func (d *Driver) acquired(verb, key string, reply any, err error) (driver.Grant,
 	if err != nil {
 		return driver.Grant{}, failure(verb, key, err)
 	}
-	switch {
-	case word == "G" && len(rest) == 3:
+	if word == "G" && len(rest) == 3 {
 		g, err := d.granted(key, rest)
 		if err != nil {
 			return driver.Grant{}, failure(verb, key, err)
 		}
 		return g, nil
-	case word == "H" && len(rest) >= 2:
-		now, err := strconv.ParseInt(rest[0], 10, 64)
-		if err != nil {
-			return driver.Grant{}, failure(verb, key, err)
-		}
-		term, _, err := d.term(key, rest[1], now)
-		if err != nil {
-			return driver.Grant{}, failure(verb, key, err)
-		}
-		term.Key = key
-		held := &driver.HeldError{Term: term}
-		if len(rest) == 3 {
-			held.Place, err = strconv.Atoi(rest[2])
-		}
-		if err != nil {
-			return driver.Grant{}, failure(verb, key, err)
-		}
-		return driver.Grant{}, held
-	case word == "U":
-		return driver.Grant{}, failure(verb, key, fmt.Errorf("this attempt was given up and undone (%w)", driver.ErrNotApplied))
-	case word == "X":
-		return driver.Grant{}, failure(verb, key, fmt.Errorf("%w: %w", driver.ErrTokensExhausted, driver.ErrNotApplied))
 	}
-	return driver.Grant{}, failure(verb, key, fmt.Errorf("the script answered %v", reply))
+	return driver.Grant{}, d.notGranted(verb, key, word, rest)
+}
+
+// notGranted is the answer to an acquire that was not granted.
+func (d *Driver) notGranted(verb, key, word string, rest []string) error {
+	switch {
+	case word == "H" && len(rest) >= 2:
+		return d.held(verb, key, rest)
+	case word == "U":
+		return failure(verb, key, fmt.Errorf("this attempt was given up and undone (%w)", driver.ErrNotApplied))
+	case word == "X":
+		return failure(verb, key, fmt.Errorf("%w: %w", driver.ErrTokensExhausted, driver.ErrNotApplied))
+	}
+	return failure(verb, key, fmt.Errorf("the script answered %s %q", word, rest))
+}
+
+// held is the refusal in a reply: the time, the slot, and the place in line if there is one.
+func (d *Driver) held(verb, key string, rest []string) error {
+	now, err := strconv.ParseInt(rest[0], 10, 64)
+	if err != nil {
+		return failure(verb, key, err)
+	}
+	term, _, err := d.term(key, rest[1], now)
+	if err != nil {
+		return failure(verb, key, err)
+	}
+	term.Key = key
+	held := &driver.HeldError{Term: term}
+	if len(rest) == 3 {
+		held.Place, err = strconv.Atoi(rest[2])
+	}
+	if err != nil {
+		return failure(verb, key, err)
+	}
+	return held
 }
 
 // granted is the grant in a reply: token, how the term before ended, and what is known of it.
@@ -253,7 +272,7 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 	if err := d.usable(ctx, verb, key); err != nil {
 		return err
 	}
-	if d.turns() && req.KeepFor == 0 && !req.Undo {
+	if d.turns() && req.KeepFor == 0 && req.Record == nil && !req.Undo {
 		keys := d.keys(key)
 		if d.cluster != nil {
 			keys = d.withAll(key)
@@ -264,8 +283,11 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 		}
 		return d.ended(verb, key, t.rest, err)
 	}
-	reply, err := d.call(ctx, d.scripts.release, d.withAll(key),
-		req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo))
+	args := append(make([]any, 0, 10), req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo)) // with room for a record
+	if req.Record != nil || req.Undo && d.traits.Records != driver.NoRecords {                            // what is undone may have had a claim
+		return d.finish(ctx, verb, req, args)
+	}
+	reply, err := d.call(ctx, d.scripts.release, d.withAll(key), args...)
 	return d.ended(verb, key, reply, err)
 }
 

@@ -148,8 +148,8 @@ func once(v testenv.Verdict, match func(data []byte) bool) (s testenv.Script, hi
 func loadScripts(t *testing.T, r *testenv.Redis, d *Driver) {
 	t.Helper()
 	s := d.scripts
-	for _, s := range []*script{s.acquire, s.renew, s.release, s.turn, s.breakTerm, s.look, s.watch, s.leave, s.attend} {
-		if s == nil { // plain keys have no turns
+	for _, s := range []*script{s.acquire, s.renew, s.release, s.turn, s.breakTerm, s.look, s.watch, s.leave, s.attend, s.claim, s.finish, s.jobs, s.settle} {
+		if s == nil { // plain keys have neither turns nor records
 			continue
 		}
 		if got := r.Do(t, "SCRIPT", "LOAD", s.source); got != s.sha {

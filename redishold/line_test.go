@@ -58,6 +58,21 @@ const turns = 2000
 // requests.
 func TestLineIsFairAmongProcesses(t *testing.T) {
 	t.Parallel()
+	// A process that the machine does not run for a while asks later and misses turns. An order that is not that of asking shows
+	// in every try.
+	for try := 1; ; try++ {
+		least, most := turnsOfProcesses(t)
+		if float64(most) <= 1.05*float64(least) {
+			return
+		}
+		if try == 8 {
+			t.Fatalf("%d to %d turns a process, also in the last of %d tries", least, most, try)
+		}
+	}
+}
+
+func turnsOfProcesses(t *testing.T) (least, most int) {
+	t.Helper()
 	const n = 8
 	r := testenv.StartRedis(t)
 	var all []*helper
@@ -89,13 +104,13 @@ func TestLineIsFairAmongProcesses(t *testing.T) {
 		}
 		last = k
 	}
-	most, least := 0, total
+	least = total
 	for _, c := range count {
 		most, least = max(most, c), min(least, c)
 	}
 	t.Logf("%d turns of %d processes in %v: %d to %d each, %.3f; %.2f requests a turn",
 		total, len(count), took, least, most, float64(most)/float64(least), float64(sent)/float64(total))
-	if len(count) != n || float64(most) > 1.05*float64(least) {
+	if len(count) != n {
 		t.Errorf("turns per process: %v", count)
 	}
 	if got := r.Do(t, "LLEN", "overlaps"); got != "0" {
@@ -104,6 +119,7 @@ func TestLineIsFairAmongProcesses(t *testing.T) {
 	if perTurn := float64(sent) / float64(total); perTurn > 2.2 {
 		t.Errorf("%.2f requests a turn, want two and the heartbeats", perTurn)
 	}
+	return least, most
 }
 
 // requests counts the calls of scripts that clients have sent.

@@ -115,6 +115,7 @@ func quorumNodes(clients []redis.UniversalClient, opts *QuorumOptions) (*quorum,
 			if err != nil {
 				return nil, nil, err
 			}
+			d.traits.Records = driver.NoRecords // a majority of records is none, so nothing asks for them
 			if part.gate != "" {
 				for _, s := range []**script{&d.scripts.acquire, &d.scripts.renew, &d.scripts.turn} {
 					*s = newScript(part.gate + (*s).source)

@@ -37,11 +37,24 @@ var (
 	luaLedger string
 	//go:embed lua/attend.lua
 	luaAttend string
+	//go:embed lua/job.lua
+	luaJob string
+	//go:embed lua/claim.lua
+	luaClaim string
+	//go:embed lua/finish.lua
+	luaFinish string
+	//go:embed lua/jobs.lua
+	luaJobs string
+	//go:embed lua/settle.lua
+	luaSettle string
 )
 
 type script struct{ source, sha string }
 
-type scripts struct{ acquire, renew, release, turn, breakTerm, look, watch, leave, attend, ledger *script }
+type scripts struct {
+	acquire, renew, release, turn, breakTerm, look, watch, leave, attend, ledger *script
+	claim, finish, jobs, settle                                                  *script // of jobs; none with plain keys
+}
 
 // newScripts makes the scripts of a driver, with the names of its channels and of what says that a process is alive.
 func newScripts(plain bool, channel, alive string) *scripts {
@@ -62,6 +75,10 @@ func newScripts(plain bool, channel, alive string) *scripts {
 		// general is the scripts for one lock, behind a call that costs nothing as long as it is not made.
 		all.turn = newScript(names + "local function general(what, KEYS, ARGV)\n" + common +
 			"if what == 'R' then\n" + luaRelease + "else\n" + luaAcquire + "end\nend\n" + luaTurn)
+		head += luaJob
+		within := func(name, body string) string { return "local function " + name + "()\n" + body + "\nend\n" }
+		all.claim, all.finish = s(within("acquire", luaAcquire)+luaClaim), s(within("release", luaRelease)+luaFinish)
+		all.jobs, all.settle = s(luaJobs), s(luaSettle)
 	}
 	return all
 }

@@ -59,7 +59,10 @@ func (p *parcel) call(ctx context.Context, verb string) *redis.Cmd {
 	return p.cmd
 }
 
-func (p *parcel) unknown() bool { return redis.HasErrorPrefix(p.cmd.Err(), "NOSCRIPT") }
+func (p *parcel) unknown() bool {
+	err := p.cmd.Err()
+	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT")
+}
 
 // deliver gives the members what was answered.
 func (p *parcel) deliver() {

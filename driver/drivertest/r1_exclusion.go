@@ -51,7 +51,17 @@ var exclusionCases = []testCase{
 	}},
 	{"R1/TheShortestTTLIsAccepted", func(r *rig) {
 		a, b := r.open(), r.open()
-		t := r.acquire(a, "k", r.traits.MinTTL)
+		// So short a time a store on a busy machine may need for the answer alone. One that refuses the TTL always does.
+		var t term
+		var err error
+		for range 50 {
+			if t, err = r.try(a, r.request("k", r.traits.MinTTL)); err == nil {
+				break
+			}
+		}
+		if err != nil {
+			r.Fatalf("R1: a TTL of MinTTL, %s, is refused: %v", r.traits.MinTTL, err)
+		}
 		r.passes(b, "k", t.earliest(), r.latest(t))
 	}},
 	{"R1/AnOddTTLIsNotRoundedDown", func(r *rig) {
