@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -306,5 +307,44 @@ func TestOptions(t *testing.T) {
 	defer d.Close()
 	if _, err := d.Acquire(t.Context(), request("k", 2*time.Second)); err == nil || !strings.Contains(err.Error(), "MaxTTL") {
 		t.Errorf("a TTL above MaxTTL: %v", err)
+	}
+}
+
+// The error of a quorum is one line, which says each reason once and counts all that have answered, also where the verdict
+// was clear before.
+func TestErrorsAreShortAndComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(5, 0)
+		d := l.client(t, broken{})
+		defer d.Close()
+		for _, s := range l.servers[:3] {
+			s.down(true) // its answers come half a round trip sooner
+		}
+		_, listed := d.List(t.Context(), "", "", 10)
+		_, acquired := d.Acquire(t.Context(), request("k", 10*time.Second))
+		for what, err := range map[string]error{"list": listed, "acquire": acquired} {
+			var e *NoMajorityError
+			if !errors.As(err, &e) || e.Answered != 2 {
+				t.Fatalf("%s: %v, want 2 of 5", what, err)
+			}
+			text := err.Error()
+			if strings.Count(text, "connection refused") != 1 || strings.Contains(text, "\n") || !strings.Contains(text, "; nodes server ") {
+				t.Errorf("%s: %s", what, text)
+			}
+		}
+	})
+}
+
+func TestReasonOfANode(t *testing.T) {
+	const prefix = `redishold: acquire "k": asking who it is: `
+	dial := &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, Err: errors.New("connect: refused")}
+	for want, err := range map[string]error{
+		"asking who it is: connect: refused": fmt.Errorf(prefix+"%w (%w)", dial, driver.ErrNotApplied),
+		"asking who it is: it is new":        errors.New(prefix + "it is new"),
+		"who knows":                          errors.New("who knows"),
+	} {
+		if got := (NodeFailure{"n", err}).reason("acquire", "k"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
