@@ -20,6 +20,7 @@ var flagOf = map[string]string{
 // inFlags are phrases of the library, and what they are on the command line.
 var inFlags = strings.NewReplacer(
 	"at least the TTL, ", "at least --ttl, ",
+	"; set Again to overrule that", "; --again overrules that",
 	"settle it with Client.Settle or holdlock jobs settle", "settle it with holdlock jobs settle",
 	"`holdlock migrate` or pghold.Migrate", "holdlock migrate",
 	", or set AllowWeak", "",
