@@ -73,7 +73,10 @@ func (n NodeFailure) reason(verb, key string) string {
 	if _, rest, ok := strings.Cut(text, fmt.Sprintf("%s %q: ", verb, key)); ok {
 		text = rest
 	}
-	text = strings.TrimSuffix(text, " ("+driver.ErrNotApplied.Error()+")")
+	for _, end := range []string{" (" + driver.ErrNotApplied.Error() + ")", "\n" + driver.ErrNotApplied.Error()} {
+		text = strings.TrimSuffix(text, end)
+	}
+	text = strings.ReplaceAll(text, "\n", "; ")
 	var dial *net.OpError
 	if errors.As(n.Err, &dial) && dial.Op == "dial" && dial.Addr != nil {
 		text = strings.Replace(text, fmt.Sprintf("dial %s %s: ", dial.Net, dial.Addr), "", 1)

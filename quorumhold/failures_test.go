@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -347,4 +348,38 @@ func TestReasonOfANode(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
+}
+
+// Attempts that fail at a minority of nodes, each at another one, do not cover up that the term before them lapsed.
+func TestALapseIsToldThroughFailedAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(5, 0)
+		d := l.client(t, broken{})
+		defer d.Close()
+		lapsed, err := d.Acquire(t.Context(), request("k", time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		for _, up := range [][]int{{0, 1}, {2, 3}, {3, 4}} {
+			for i, s := range l.servers {
+				s.down(!slices.Contains(up, i))
+			}
+			other := l.client(t, broken{}) // each of another process
+			if _, err := other.Acquire(t.Context(), request("k", time.Second)); err == nil {
+				t.Fatal("two nodes of five are no majority")
+			}
+			time.Sleep(100 * rtt)
+			other.Close()
+		}
+		for _, s := range l.servers {
+			s.down(false)
+		}
+		last := l.client(t, broken{})
+		defer last.Close()
+		g, err := last.Acquire(t.Context(), request("k", time.Second))
+		if err != nil || g.Previous != driver.Lapsed || g.Prior == nil || g.Prior.Token != lapsed.Token {
+			t.Errorf("%+v, %v; want to hear of the lapse of token %d", g, err, lapsed.Token)
+		}
+	})
 }
