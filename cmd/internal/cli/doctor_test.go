@@ -44,3 +44,34 @@ func TestDoctorCommand(t *testing.T) {
 		}
 	}
 }
+
+// Every kind of Redis has a doctor.
+func TestDoctorCommandOnRedis(t *testing.T) {
+	s := testenv.StartSentinel(t)
+	var quorum []string
+	for range 3 {
+		quorum = append(quorum, "redis://"+testenv.StartRedis(t).Addr)
+	}
+	for store, want := range map[string][]string{
+		"redis+sentinel://" + strings.Join(s.Addrs(), ",") + "/" + s.Primary: {"sentinel quorum", "failover time", "min-replicas-to-write"},
+		strings.Join(quorum, " "): {"number of nodes", "independence", "majority", "holdlock quorum init"},
+	} {
+		t.Setenv("HOLDLOCK_STORE", store)
+		code, out, stderr := invoke("doctor")
+		for _, text := range want {
+			if !strings.Contains(out, text) {
+				t.Errorf("%s: it says nothing of %s: %s%s", store, text, out, stderr)
+			}
+		}
+		if code != exitOK {
+			t.Errorf("%s: %d, want 0, as nothing refuses", store, code)
+		}
+		if code, _, _ := invoke("doctor", "--fail-on", "warning"); code != exitFindings {
+			t.Errorf("%s: %d, want 1, as there are warnings", store, code)
+		}
+	}
+	// The doctor is not the first one to use a quorum: it can still be declared new.
+	if code, _, stderr := invoke("quorum", "init", "--store", quorum[0], "--store", quorum[1], "--store", quorum[2]); code != exitOK {
+		t.Errorf("quorum init: %d %s", code, stderr)
+	}
+}
