@@ -222,7 +222,10 @@ func (x *examination) useEverything() {
 			}
 			return nil
 		}},
-		{"list", func(ctx context.Context) error { _, err := x.store.(driver.Lister).List(ctx, "holdlock-doctor/", "", 1); return err }},
+		{"list", func(ctx context.Context) error {
+			_, err := x.store.(driver.Lister).List(ctx, "holdlock-doctor/", "", 1)
+			return err
+		}},
 		{"wait", func(ctx context.Context) error {
 			_, stop, err := x.store.(driver.Waiter).Watch(ctx, ref.Key)
 			if err == nil {

@@ -111,8 +111,10 @@ func TestDoctorOnBadDatabases(t *testing.T) {
 		"synchronous_commit off": {server(Sessions, nil, "fsync=on", "synchronous_commit=off"), "durability", driver.Caution, "SET synchronous_commit = on"},
 		"short statements":       {with(Rows, "statement_timeout = '200ms'"), "timeouts", driver.Caution, "SET statement_timeout = 0"},
 		"short waits for locks":  {with(Rows, "lock_timeout = '200ms'"), "timeouts", driver.Caution, "SET lock_timeout = 0"},
-		"idle transactions are ended": {with(Transactions, "idle_in_transaction_session_timeout = '10s'"), "timeouts", driver.Caution,
-			"SET idle_in_transaction_session_timeout = 0"},
+		"idle transactions are ended": {
+			with(Transactions, "idle_in_transaction_session_timeout = '10s'"), "timeouts", driver.Caution,
+			"SET idle_in_transaction_session_timeout = 0",
+		},
 		"long statements are ended":  {with(Transactions, "statement_timeout = '10s'"), "timeouts", driver.Caution, "SET statement_timeout = 0"},
 		"idle sessions are ended":    {with(Transactions, "idle_session_timeout = '5s'"), "timeouts", driver.Caution, "SET idle_session_timeout = 0"},
 		"dead machines go unnoticed": {with(Transactions, "tcp_keepalives_idle = 7200"), "keepalives", driver.Caution, "SET tcp_keepalives_idle = 60"},

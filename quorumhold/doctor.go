@@ -63,8 +63,10 @@ func (d *Driver) askDoctors(ctx context.Context, opts driver.DoctorOptions) [][]
 			defer cancel()
 			doctor, ok := driver.As[driver.Doctor](n.Driver)
 			if !ok {
-				out[i] = []driver.Diagnosis{{Check: "node", Verdict: driver.Unseen, Found: "there is no doctor for this kind of store",
-					Harm: "it is not known", Setting: "look at it yourself"}}
+				out[i] = []driver.Diagnosis{{
+					Check: "node", Verdict: driver.Unseen, Found: "there is no doctor for this kind of store",
+					Harm: "it is not known", Setting: "look at it yourself",
+				}}
 				return
 			}
 			out[i] = doctor.Diagnose(ctx, opts)

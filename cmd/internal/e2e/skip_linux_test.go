@@ -7,9 +7,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/holdlock/holdlock/internal/testenv"
-	"time"
 )
 
 // holder starts holdlock with a command that ends when the returned function is called, and waits until it runs.
