@@ -108,7 +108,7 @@ func (x *examination) unseen(check, what, setting string) {
 func (x *examination) run() {
 	conn, err := x.connect()
 	if err != nil {
-		x.say("connection", driver.Refuse, err.Error(), noLock, connectAdvice(err, x.config))
+		x.say("connection", driver.Refuse, strings.Join(strings.Fields(Refusal(err).Error()), " "), noLock, connectAdvice(err, x.config))
 		return
 	}
 	defer hangUp(conn)

@@ -2,6 +2,7 @@ package redishold
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -82,6 +83,8 @@ func (x *examination) reachable() bool {
 
 func connectionAdvice(err error) string {
 	switch {
+	case errors.As(err, new(tls.RecordHeaderError)):
+		return "the server does not speak TLS at this port: redis:// instead of rediss://, or its TLS port"
 	case redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"):
 		return "the user or the password is wrong"
 	case redis.HasErrorPrefix(err, "LOADING"):

@@ -287,7 +287,8 @@ BEGIN
 	RETURN true;
 END $f$;
 
--- stand puts somebody in line for a key. It says whether the key is free at this moment: then nobody would wake them.
+-- stand puts somebody in line for a key. It has the row of the key locked meanwhile: a release that is being committed is waited
+-- for, and one that comes later sees this place. Otherwise both could look before the other has written. It says whether the key is free at this moment: then nobody would wake them.
 CREATE FUNCTION "holdlock".stand(p_namespace text, p_key text, p_since bigint, p_channel text, p_watch text, p_alive bigint,
 	OUT since bigint, OUT free boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $f$
@@ -295,6 +296,8 @@ DECLARE
 	now timestamptz := clock_timestamp();
 	place timestamptz := coalesce(to_timestamp(0) + p_since * interval '1 microsecond', now);
 BEGIN
+	PERFORM set_config('synchronous_commit', 'off', true); -- a lock on a row is no news for the disk
+	PERFORM FROM "holdlock".lease l WHERE l.namespace = p_namespace AND l.key = p_key FOR SHARE;
 	-- It may stand there already, with a session that has ended.
 	INSERT INTO "holdlock".waiter VALUES (p_namespace, p_key, place, p_channel, p_watch, p_alive, now)
 	ON CONFLICT ON CONSTRAINT waiter_pkey DO UPDATE SET alive = excluded.alive, seen = excluded.seen;

@@ -194,7 +194,7 @@ func (g *globals) fail(err error) int {
 	if fields == nil {
 		fields = jobFieldsOf(err)
 	}
-	g.say(kind, spoken(err), fields)
+	g.say(kind, spoken(err)+g.hint(err), fields)
 	if code == exitUsage && !g.JSON {
 		fmt.Fprintln(g.stderr, "holdlock: see holdlock --help")
 	}

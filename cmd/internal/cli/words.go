@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/holdlock/holdlock"
@@ -53,6 +56,16 @@ func spoken(err error) string {
 		text = strings.ReplaceAll(text, refused.Error(), refusedText(refused))
 	}
 	return inFlags.Replace(text)
+}
+
+// hint guesses at what an error may mean, where its text cannot say it: a Redis without TLS waits for the rest of what it takes
+// for a command.
+func (g *globals) hint(err error) string {
+	late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+	if late && slices.ContainsFunc(g.stores().URLs, func(url string) bool { return strings.HasPrefix(url, "rediss") }) {
+		return "; if the server does not speak TLS at this port, use redis:// or its TLS port"
+	}
+	return ""
 }
 
 func refusedText(e *holdlock.RefusedError) string {
