@@ -185,7 +185,7 @@ func (l *Lease) Finish(ctx context.Context, rec driver.Record) error {
 	case errors.Is(err, driver.ErrGone):
 		var loss *LostError
 		if !errors.As(l.Err(), &loss) { // by our own clocks it was ours to the end
-			loss = l.lostError(LossGone, nil)
+			loss = l.goneError(err)
 			e.Kind, e.Reason, e.Err = Lost, loss.Reason, loss
 			c.emit(e)
 		}

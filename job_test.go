@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -150,7 +151,33 @@ func TestSettle(t *testing.T) {
 		if err := r.rival.Settle(t.Context(), "job", "", token, good); err != nil {
 			t.Errorf("a suspended job: %v", err)
 		}
-		if n := len(r.events.of(holdlock.Suspended)); n != 1 {
+		other := good
+		other.Done, other.By = true, "bob: looked too"
+		if err := r.rival.Settle(t.Context(), "job", "", token, other); !errors.Is(err, holdlock.ErrJobChanged) || !strings.Contains(fmt.Sprint(err), "let run again") ||
+			!strings.Contains(fmt.Sprint(err), good.By) {
+			t.Errorf("the decision of another operator: %v", err)
+		}
+		other.Again = true
+		if err := r.rival.Settle(t.Context(), "job", "", token, other); err != nil {
+			t.Errorf("one that is overruled: %v", err)
+		}
+		if err := r.rival.Settle(t.Context(), "job", "", token, good); !errors.Is(err, holdlock.ErrJobChanged) || !strings.Contains(fmt.Sprint(err), "marked done") {
+			t.Errorf("the other way round: %v", err)
+		}
+		good.Again = true
+		if err := r.rival.Settle(t.Context(), "job", "", token, good); err != nil {
+			t.Error(err)
+		}
+		// The next run is judged for itself.
+		run = r.claim(r.client, aClaim)
+		if err := run.Finish(t.Context(), driver.Record{State: driver.JobSuspended, Why: driver.ByError, Keep: 1}); err != nil {
+			t.Fatal(err)
+		}
+		good.Again = false
+		if err := r.rival.Settle(t.Context(), "job", "", run.Token(), good); err != nil {
+			t.Errorf("the run after a settlement: %v", err)
+		}
+		if n := len(r.events.of(holdlock.Suspended)); n != 2 {
 			t.Errorf("Suspended was told %d times", n)
 		}
 	})

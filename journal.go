@@ -80,6 +80,8 @@ type SettleOptions struct {
 	Result []byte
 	// Keep is how long the record is kept from now on. Required.
 	Keep time.Duration
+	// Again overrules a settlement. Without it the decision of another operator about the same run stands.
+	Again bool
 }
 
 // ErrJobChanged is returned by Settle if the job is not, or no longer, as it was seen, and *HeldError if it is running.
@@ -87,7 +89,8 @@ var ErrJobChanged = driver.ErrJobChanged
 
 // Settle decides about a job whose last run has the given token and is not running: one that is suspended, that lapsed or
 // failed, or that is done and is to be run again. Read the token from Job or Jobs: it makes sure that the run that was
-// looked at is the one that is judged.
+// looked at is the one that is judged. One that somebody has settled already is not settled again unless told so; that is
+// looked at just before, so of two who decide in the same moment the later one prevails.
 func (c *Client) Settle(ctx context.Context, name, key string, token Token, opts SettleOptions) error {
 	what := fmt.Sprintf("settling job %s, token %d", describe(name, key), token)
 	switch {
@@ -104,6 +107,11 @@ func (c *Client) Settle(ctx context.Context, name, key string, token Token, opts
 	}
 	if _, _, err := ParseName(storeKey(name, key)); err != nil {
 		return err
+	}
+	if !opts.Again {
+		if err := c.unsettled(ctx, name, key, token, what); err != nil {
+			return err
+		}
 	}
 	_, err := call(ctx, c, c.timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.journal.Settle(ctx, &driver.SettleRequest{
@@ -124,4 +132,22 @@ func (c *Client) Settle(ctx context.Context, name, key string, token Token, opts
 		return fmt.Errorf("%s in %s: %w: %w", what, c.traits.Location, ErrUnreachable, err)
 	}
 	return fmt.Errorf("%s in %s: %w: %w", what, c.traits.Location, ErrUnknown, err)
+}
+
+// unsettled says whether a job was settled after its last run.
+func (c *Client) unsettled(ctx context.Context, name, key string, token Token, what string) error {
+	info, ok, err := c.Job(ctx, name, key)
+	j := &info.Job
+	if err != nil || !ok || j.Token != token || j.Settled == "" {
+		return err
+	}
+	decision := "marked done"
+	switch {
+	case j.State == driver.JobOpen && j.Runs == 0: // a run would have been counted
+		decision = "let run again"
+	case j.State != driver.JobDone:
+		return nil // it has run since
+	}
+	return fmt.Errorf("%s: %w: it was %s at %s by %s; set Again to overrule that", what, ErrJobChanged, decision,
+		j.Changed.Format(time.DateTime), j.Settled)
 }

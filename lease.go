@@ -227,7 +227,7 @@ func (l *Lease) giveBack(ctx context.Context, now instant) (Event, error) {
 			e.Kind, err = Released, nil
 			break
 		}
-		lost := &LostError{Name: name, Key: key, Token: l.token, Reason: LossGone}
+		lost := l.goneError(err)
 		e.Kind, e.Reason, e.Err, err = Lost, lost.Reason, lost, lost
 	default:
 		c.undoer.addRelease(l.lock, l.ref, keepUntil)
@@ -235,6 +235,14 @@ func (l *Lease) giveBack(ctx context.Context, now instant) (Event, error) {
 		e.Kind, e.Err = Unreleased, err
 	}
 	return e, err
+}
+
+// goneError is the loss of a lease whose term the store no longer has.
+func (l *Lease) goneError(err error) *LostError {
+	if errors.Is(err, driver.ErrBroken) {
+		return l.lostError(LossBroken, err)
+	}
+	return l.lostError(LossGone, nil)
 }
 
 // finish ends the lease with err, unless it has ended. It reports whether it did; the caller then owes the client an end.

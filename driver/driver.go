@@ -55,7 +55,7 @@ type Driver interface {
 
 	// Renew sets the expiry of the term Ref to TTL from now by the store's clock, or leaves it where it is if that is
 	// later (a renewal never shortens). The error wraps ErrGone unless Ref is the current, unexpired term, and ErrBroken
-	// if an operator has ended it, which is remembered at least until a successor comes. If Floor is not zero the token of the term becomes exactly Floor in the same step, or
+	// if an operator has ended it, which is remembered as long as Grant.Prior of a successor tells it. If Floor is not zero the token of the term becomes exactly Floor in the same step, or
 	// the call fails with ErrTokenPassed and changes nothing.
 	Renew(ctx context.Context, req *RenewRequest) (Grant, error)
 
@@ -107,7 +107,8 @@ type ReleaseRequest struct {
 	// ErrNotApplied, or is a *HeldError if another term stands. Without that the term would last its TTL for nobody. A
 	// store whose calls do not return while their request can still take effect has nothing to refuse, and may grant such
 	// an Acquire like any other. In both an undo concerns its own nonce alone.
-	// What it claimed of a job is as it was before, in the same step, also if the term has run out meanwhile.
+	// What it claimed of a job is as it was before, in the same step, also if the term has run out meanwhile. The term that
+	// follows one that was undone while it stood is told how the one before that ended, since nothing was done in between.
 	Undo bool
 
 	// Record is nil, or how the run of the job ended. Without it, and without Undo, a term that has a claim leaves the job

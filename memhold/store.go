@@ -31,6 +31,7 @@ type slot struct {
 	free   time.Time     // the key is taken before this moment, and free from it on
 	ending driver.Ending // how the last term ended, or will have ended if nothing happens until free
 	term   *term         // the last term; nil once it is released
+	prior  *driver.Term  // of a term that was undone: the one before, as if nothing had come since; ending says how it ended
 	job    *job          // the record of the job that the key names; nil if there is none; see job.go
 }
 
@@ -102,6 +103,8 @@ func (s *Store) start(now time.Time, req *driver.AcquireRequest) (driver.Grant, 
 	if at.term != nil { // it was not released
 		prior := at.describe(key, now)
 		grant.Prior = &prior
+	} else {
+		grant.Prior = at.prior
 	}
 	*at = slot{token: token, free: now.Add(max(req.TTL, req.MinHold)), ending: driver.Lapsed, term: &term{
 		nonce: req.Ref.Nonce, holder: req.Holder, acquired: now, previous: grant.Previous, prior: grant.Prior,
@@ -121,7 +124,12 @@ func (s *Store) start(now time.Time, req *driver.AcquireRequest) (driver.Grant, 
 func (s *Store) current(now time.Time, ref driver.Ref) (*slot, error) {
 	at := s.slots[ref.Key]
 	switch {
-	case at == nil || !at.belongsTo(ref):
+	case at == nil:
+		return nil, driver.ErrGone
+	case !at.belongsTo(ref):
+		if before := at.before(); before != nil && before.Nonce == ref.Nonce && before.Broken != "" {
+			return nil, fmt.Errorf("%w: %s", driver.ErrBroken, before.Broken) // its successor's slot still tells
+		}
 		return nil, driver.ErrGone
 	case at.taken(now):
 		return at, nil
@@ -172,8 +180,12 @@ func (s *Store) release(now time.Time, req *driver.ReleaseRequest) error {
 		}
 		return err
 	}
+	ending, prior := driver.Released, (*driver.Term)(nil)
+	if t := at.term; req.Undo && t.prior != nil {
+		ending, prior = t.previous, t.prior
+	}
 	// A slot that is taken without a term is cooling.
-	at.term, at.ending, at.free = nil, driver.Released, now.Add(req.KeepFor)
+	at.term, at.ending, at.prior, at.free = nil, ending, prior, now.Add(req.KeepFor)
 	if req.Record != nil && req.Record.State != driver.JobOpen {
 		s.wakeAll(req.Ref.Key)
 	}
@@ -192,6 +204,14 @@ func (s *Store) breakTerm(now time.Time, req *driver.BreakRequest) error {
 		s.freed(now, req.Ref.Key)
 	}
 	return nil
+}
+
+// before is the term before the last one, if it was not released.
+func (s *slot) before() *driver.Term {
+	if s.term != nil {
+		return s.term.prior
+	}
+	return s.prior
 }
 
 // freed passes a key on that has become free, or will when it has cooled.

@@ -99,7 +99,7 @@ func newLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions, idle ti
 	facts, err := d.lookAround(ctx)
 	if err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("pghold: opening %s: %w", where, err)
+		return nil, fmt.Errorf("pghold: opening %s: %w", where, Refusal(err))
 	}
 	d.traits = LeaseTraits(facts.durable)
 	d.traits.Location = fmt.Sprintf("postgres %s, schema %s", where, schema)

@@ -38,8 +38,32 @@ func leaseFailure(verb, key string, err error) error {
 	return fmt.Errorf("pghold: %s %q: %w", verb, key, err)
 }
 
+// connectError puts what the server has said before what else was tried. pgx tries every address with TLS and without, and
+// tells of all of it in several lines.
+type connectError struct {
+	err  *pgconn.ConnectError
+	said *pgconn.PgError
+}
+
+func (e *connectError) Error() string { return "the server refused the connection: " + e.said.Error() }
+
+func (e *connectError) Unwrap() error { return e.err }
+
+// Refusal returns an error of pgx's connecting with what the server has said in front, in one line, if it has said anything;
+// otherwise err itself. The stores do it; it is for programs that connect for Migrate and Grant.
+func Refusal(err error) error {
+	var tried *pgconn.ConnectError
+	var said *pgconn.PgError
+	var known *connectError
+	if errors.As(err, &known) || !errors.As(err, &tried) || !errors.As(tried, &said) {
+		return err
+	}
+	return &connectError{tried, said}
+}
+
 // advise says what to do about the errors that people meet.
 func advise(err error) error {
+	err = Refusal(err)
 	switch code(err) {
 	case readOnlyTransaction:
 		return fmt.Errorf("%w: it has become a replica, or default_transaction_read_only is on: %w", errReadOnly, err)

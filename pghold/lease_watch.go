@@ -86,9 +86,13 @@ func (d *LeaseDriver) Watch(ctx context.Context, key string) (<-chan struct{}, f
 	if err != nil {
 		return nil, nil, leaseFailure("watch", key, err)
 	}
-	if _, err := w.stand(ctx); err != nil {
+	free, err := w.stand(ctx)
+	if err != nil {
 		w.stop()
 		return nil, nil, err
+	}
+	if free { // it was freed while nobody stood in line
+		w.hint()
 	}
 	return w.hints, w.stop, nil
 }

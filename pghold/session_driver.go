@@ -88,14 +88,14 @@ func NewSessionDriver(ctx context.Context, dsn string, opts *SessionOptions) (*S
 	d.config.StatementCacheCapacity, d.config.DescriptionCacheCapacity = 32, 32
 	d.config.RuntimeParams["application_name"] = sessionName
 	if err := d.lookAround(ctx); err != nil {
-		return nil, fmt.Errorf("pghold: session locks on %s: %w", location(d.config), err)
+		return nil, fmt.Errorf("pghold: session locks on %s: %w", location(d.config), Refusal(err))
 	}
 	if d.rows, err = NewLeaseDriver(ctx, dsn, opts.rows()); err != nil {
 		return nil, err
 	}
 	d.sql = newSessionSQL(d.rows.schema)
 	d.traits = SessionTraits(d.rows.traits.Fencing == driver.Durable, opts.OnFrozen)
-	d.traits.Location = d.rows.traits.Location
+	d.traits.Location = d.rows.traits.Location + ", session locks" // which lease rows of the same schema exclude, and the other way round
 	return d, nil
 }
 

@@ -8,8 +8,9 @@ import (
 )
 
 // When a term runs out, the nodes free it within milliseconds of each other, and whoever polls meanwhile is granted some of
-// them, fails, and gives them back: these nodes then call the term before theirs released. So what a failed attempt was told
-// of a lapse is kept for a moment, for the next attempt of this process.
+// them, fails, and gives them back. A node that has heard of that by the next grant still tells of the term before; one that
+// has not may call it released. So what a failed attempt was told of a lapse is kept for a moment as well, for the next attempt
+// of this process.
 const (
 	keepEnding = 2 * time.Second
 	maxEndings = 1024

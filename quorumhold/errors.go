@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/holdlock/holdlock/driver"
@@ -47,10 +48,40 @@ func (e *NoMajorityError) Error() string {
 	if e.interruptedErr != nil {
 		fmt.Fprintf(&b, ": %v", e.interruptedErr)
 	}
+	var reasons []string
+	names := map[string][]string{}
 	for _, n := range e.Nodes {
-		fmt.Fprintf(&b, "; node %s: %v", n.Name, n.Err)
+		r := n.reason(e.Verb, e.Key)
+		if names[r] == nil {
+			reasons = append(reasons, r)
+		}
+		names[r] = append(names[r], n.Name)
+	}
+	for _, r := range reasons {
+		noun := "node"
+		if len(names[r]) > 1 {
+			noun = "nodes"
+		}
+		fmt.Fprintf(&b, "; %s %s: %s", noun, strings.Join(names[r], ", "), r)
 	}
 	return b.String()
+}
+
+// reason is the node's error without what the whole says already, so that nodes with one reason have one text.
+func (n NodeFailure) reason(verb, key string) string {
+	text := n.Err.Error()
+	if _, rest, ok := strings.Cut(text, fmt.Sprintf("%s %q: ", verb, key)); ok {
+		text = rest
+	}
+	for _, end := range []string{" (" + driver.ErrNotApplied.Error() + ")", "\n" + driver.ErrNotApplied.Error()} {
+		text = strings.TrimSuffix(text, end)
+	}
+	text = strings.ReplaceAll(text, "\n", "; ")
+	var dial *net.OpError
+	if errors.As(n.Err, &dial) && dial.Op == "dial" && dial.Addr != nil {
+		text = strings.Replace(text, fmt.Sprintf("dial %s %s: ", dial.Net, dial.Addr), "", 1)
+	}
+	return text
 }
 
 // Unwrap returns the failures of the nodes, for errors.As; why the call ended; and driver.ErrNotApplied if nothing has come

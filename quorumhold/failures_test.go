@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -307,4 +309,77 @@ func TestOptions(t *testing.T) {
 	if _, err := d.Acquire(t.Context(), request("k", 2*time.Second)); err == nil || !strings.Contains(err.Error(), "MaxTTL") {
 		t.Errorf("a TTL above MaxTTL: %v", err)
 	}
+}
+
+// The error of a quorum is one line, which says each reason once and counts all that have answered, also where the verdict
+// was clear before.
+func TestErrorsAreShortAndComplete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(5, 0)
+		d := l.client(t, broken{})
+		defer d.Close()
+		for _, s := range l.servers[:3] {
+			s.down(true) // its answers come half a round trip sooner
+		}
+		_, listed := d.List(t.Context(), "", "", 10)
+		_, acquired := d.Acquire(t.Context(), request("k", 10*time.Second))
+		for what, err := range map[string]error{"list": listed, "acquire": acquired} {
+			var e *NoMajorityError
+			if !errors.As(err, &e) || e.Answered != 2 {
+				t.Fatalf("%s: %v, want 2 of 5", what, err)
+			}
+			text := err.Error()
+			if strings.Count(text, "connection refused") != 1 || strings.Contains(text, "\n") || !strings.Contains(text, "; nodes server ") {
+				t.Errorf("%s: %s", what, text)
+			}
+		}
+	})
+}
+
+func TestReasonOfANode(t *testing.T) {
+	const prefix = `redishold: acquire "k": asking who it is: `
+	dial := &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, Err: errors.New("connect: refused")}
+	for want, err := range map[string]error{
+		"asking who it is: connect: refused": fmt.Errorf(prefix+"%w (%w)", dial, driver.ErrNotApplied),
+		"asking who it is: it is new":        errors.New(prefix + "it is new"),
+		"who knows":                          errors.New("who knows"),
+	} {
+		if got := (NodeFailure{"n", err}).reason("acquire", "k"); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Attempts that fail at a minority of nodes, each at another one, do not cover up that the term before them lapsed.
+func TestALapseIsToldThroughFailedAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(5, 0)
+		d := l.client(t, broken{})
+		defer d.Close()
+		lapsed, err := d.Acquire(t.Context(), request("k", time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		for _, up := range [][]int{{0, 1}, {2, 3}, {3, 4}} {
+			for i, s := range l.servers {
+				s.down(!slices.Contains(up, i))
+			}
+			other := l.client(t, broken{}) // each of another process
+			if _, err := other.Acquire(t.Context(), request("k", time.Second)); err == nil {
+				t.Fatal("two nodes of five are no majority")
+			}
+			time.Sleep(100 * rtt)
+			other.Close()
+		}
+		for _, s := range l.servers {
+			s.down(false)
+		}
+		last := l.client(t, broken{})
+		defer last.Close()
+		g, err := last.Acquire(t.Context(), request("k", time.Second))
+		if err != nil || g.Previous != driver.Lapsed || g.Prior == nil || g.Prior.Token != lapsed.Token {
+			t.Errorf("%+v, %v; want to hear of the lapse of token %d", g, err, lapsed.Token)
+		}
+	})
 }

@@ -52,12 +52,12 @@ func gather[T any](ctx context.Context, d *Driver, verb, key string, ask func(co
 	var grace <-chan time.Time
 	for {
 		mu.Lock()
-		enough, all, out := got >= d.need, open == 0, got+open < d.need
+		decided, all := got >= d.need || got+open < d.need, open == 0
 		mu.Unlock()
-		if all || out {
+		if all {
 			break
 		}
-		if enough && grace == nil {
+		if decided && grace == nil { // for what is shown to be complete, or for a message that is
 			timer := time.NewTimer(lookGrace)
 			defer timer.Stop()
 			grace = timer.C

@@ -2,6 +2,7 @@ package redishold
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,6 +22,7 @@ func (d *Driver) Diagnose(ctx context.Context, opts driver.DoctorOptions) []driv
 		opts.TTL = 30 * time.Second
 	}
 	x := &examination{d: d, ctx: ctx, ttl: opts.TTL}
+	x.sentinels()
 	if !x.reachable() {
 		return x.found
 	}
@@ -39,14 +41,18 @@ func (d *Driver) Diagnose(ctx context.Context, opts driver.DoctorOptions) []driv
 
 // examination is one Diagnose.
 type examination struct {
-	d     *Driver
-	ctx   context.Context
-	ttl   time.Duration
-	node  string // of a Cluster
-	found []driver.Diagnosis
+	d      *Driver
+	ctx    context.Context
+	ttl    time.Duration
+	node   string  // of a Cluster
+	quorum *quorum // that the server is a node of, or nil
+	found  []driver.Diagnosis
 }
 
 func (x *examination) say(check string, v driver.Verdict, found, harm, setting string) {
+	if strings.Contains(setting, "CONFIG SET") {
+		setting += "; then CONFIG REWRITE, or the same in the server's file, or a restart undoes it"
+	}
 	if x.node != "" {
 		check += " of " + x.node
 	}
@@ -77,6 +83,8 @@ func (x *examination) reachable() bool {
 
 func connectionAdvice(err error) string {
 	switch {
+	case errors.As(err, new(tls.RecordHeaderError)):
+		return "the server does not speak TLS at this port: redis:// instead of rediss://, or its TLS port"
 	case redis.HasErrorPrefix(err, "NOAUTH"), redis.HasErrorPrefix(err, "WRONGPASS"):
 		return "the user or the password is wrong"
 	case redis.HasErrorPrefix(err, "LOADING"):

@@ -25,12 +25,17 @@ func (x *examination) server(c redis.Cmdable, node string) {
 	}
 	s := &server{x, c, fields(text)}
 	s.version()
-	if s.role() {
+	primary := s.role()
+	if primary && s.quorum == nil { // a node of a quorum has none, or is refused
 		s.replicas()
 	}
 	s.eviction()
-	s.persistence()
-	s.uptime()
+	if s.quorum != nil {
+		s.quorumPersistence()
+	} else {
+		s.persistence()
+		s.uptime()
+	}
 	s.connections()
 }
 
@@ -85,7 +90,7 @@ func (s *server) replicas() {
 	switch {
 	case n == 0 && s.d.acks > 0:
 		s.say("replicas", driver.Refuse, fmt.Sprintf("none are connected, and %d have to confirm each grant", s.d.acks), "no lock can be taken",
-			"look at the replicas, or open the store without Replicas")
+			"look at the replicas, or ask for none (redis://… without ?replicas=)")
 		return
 	case int(n) < s.d.acks:
 		s.say("replicas", driver.Refuse, fmt.Sprintf("%d are connected, and %d have to confirm each grant", n, s.d.acks), "no lock can be taken",

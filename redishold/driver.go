@@ -33,6 +33,7 @@ type Driver struct {
 	shared  *sharer // of calls of scripts; nil on a Cluster
 	holder  holderText
 	traits  driver.Traits
+	sentry  *SentinelOptions // for Diagnose, or nil
 	log     *slog.Logger
 	hub     *hub
 	lists   listCache // of slots
@@ -62,7 +63,7 @@ func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("redishold: Replicas is %d; 0 for none, or how many have to confirm", opts.Replicas)
 	}
 	d := &Driver{
-		client: client, ns: ns, prefix: ns + ":{:", plain: opts.PlainKeys, acks: opts.Replicas,
+		client: client, ns: ns, prefix: ns + ":{:", plain: opts.PlainKeys, acks: opts.Replicas, sentry: opts.Sentinel,
 		log: opts.logger(), closing: make(chan struct{}),
 	}
 	kind, where, forgets := "redis", "", driver.OnRestart

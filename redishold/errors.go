@@ -14,10 +14,20 @@ import (
 // failure makes the error of a call that the store did not answer. The server's or the client library's own error stays
 // reachable with errors.As.
 func failure(verb, key string, err error) error {
+	err = adviseTLS(err)
 	if certain(err) && !errors.Is(err, driver.ErrNotApplied) {
 		return fmt.Errorf("redishold: %s %q: %w (%w)", verb, key, err, driver.ErrNotApplied)
 	}
 	return fmt.Errorf("redishold: %s %q: %w", verb, key, err)
+}
+
+// adviseTLS says what a handshake that met no TLS most likely means.
+func adviseTLS(err error) error {
+	var header tls.RecordHeaderError
+	if errors.As(err, &header) {
+		return fmt.Errorf("the server does not speak TLS at this port: use redis:// or its TLS port: %w", err)
+	}
+	return err
 }
 
 // certain says whether a failed call has certainly changed nothing. Every command is sent once (see single), and every

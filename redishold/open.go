@@ -35,6 +35,9 @@ type Options struct {
 	// Sentinel. It should name everything that decides whether two programs exclude each other, and no secrets.
 	Location string
 
+	// Sentinel says how the sentinels of a client are reached, so that Diagnose can look at them. Default: it does not.
+	Sentinel *SentinelOptions
+
 	// Logger gets a line when the rights of the user do not allow hints, so that waiters poll. Default: Client.Logger.
 	Logger *slog.Logger
 

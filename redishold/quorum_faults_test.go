@@ -292,7 +292,7 @@ func TestQuorumRefusesReplicas(t *testing.T) {
 		})
 	}
 	_, err := openQuorum(t, addrs, &QuorumOptions{MaxTTL: time.Second}).Acquire(t.Context(), request("k", time.Second))
-	for _, want := range []string{primary.Addr + "/0: ", "it has 2 replicas", addrs[1] + "/0: ", "it is a replica of " + primary.Addr} {
+	for _, want := range []string{primary.Addr + "/0: ", "it has 2 replicas", addrs[1] + "/0, ", "it is a replica of " + primary.Addr} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a primary and its replicas: %v; want it to say %q", err, want)
 		}

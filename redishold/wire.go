@@ -25,10 +25,11 @@ import (
 //	19     16  token, decimal
 //	35     16  H, B: when the term started, µs; R: the id of the call that released it
 //	51     32  nonce of the term
-//	83     1   how the term before ended: n none, r released, l lapsed, b broken
+//	83     1   how the term before ended: n none, r released, l lapsed, b broken; R: how the term before one that was
+//	           undone ended, if that was l or b, else n
 //	84         four lines, each begun by a newline:
 //	           holder, JSON; by whom it was broken, a JSON string, or empty;
-//	           prior: token, start, holder, tab, by whom broken, of the term before if it lapsed or was broken;
+//	           prior: token, start, nonce, holder, tab, by whom broken, of the term before if it lapsed or was broken;
 //	           undone: nonces not to be granted any more, each followed by 16 digits: until when
 //
 // A place in line is: nonce, 32; process, 16; TTL in µs, 16 digits; holder, JSON. The process is alive while the key
@@ -110,7 +111,11 @@ func parsePrior(key, s string) (*driver.Term, error) {
 	if t.Acquired, err = parseTime(s[16:32]); err != nil {
 		return nil, err
 	}
-	holder, broken, _ := strings.Cut(s[32:], "\t")
+	s = s[32:]
+	if len(s) > 32 && s[0] != '{' { // the first programs that wrote this version left it out
+		t.Nonce, s = s[:32], s[32:]
+	}
+	holder, broken, _ := strings.Cut(s, "\t")
 	t.Holder, t.Broken = parseTexts(holder, broken)
 	return t, nil
 }

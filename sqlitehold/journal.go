@@ -124,7 +124,7 @@ func (d *Driver) endRun(ctx context.Context, req *driver.ReleaseRequest, state i
 			}
 			mine := known && j.nonce == req.Ref.Nonce
 			ended, err := w.row(releaseStatement, []any{
-				d.namespace, key, req.Ref.Nonce, d.boot, m.now, state, m.after(req.KeepFor), m.micro(), d.net,
+				d.namespace, key, req.Ref.Nonce, d.boot, m.now, state, m.after(req.KeepFor), m.micro(), d.net, req.Undo,
 			}, &first)
 			if err != nil {
 				return err

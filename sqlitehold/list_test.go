@@ -73,7 +73,7 @@ func TestListSkipsCounters(t *testing.T) {
 			}
 			m := d.moment()
 			_, err := d.writer.row(releaseStatement, []any{
-				"", req.Ref.Key, req.Ref.Nonce, d.boot, m.now, stateOver, m.now, m.micro(), d.net,
+				"", req.Ref.Key, req.Ref.Nonce, d.boot, m.now, stateOver, m.now, m.micro(), d.net, false,
 			}, new(any))
 			if err != nil {
 				return err

@@ -23,7 +23,7 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 	}
 	err := d.end(ctx, "release", req.Ref, func(w *writer, m moment, first *sql.NullString) (bool, error) {
 		return w.row(releaseStatement, []any{
-			d.namespace, req.Ref.Key, req.Ref.Nonce, d.boot, m.now, state, m.after(req.KeepFor), m.micro(), d.net,
+			d.namespace, req.Ref.Key, req.Ref.Nonce, d.boot, m.now, state, m.after(req.KeepFor), m.micro(), d.net, false,
 		}, first)
 	})
 	d.collect(ctx)

@@ -29,11 +29,13 @@ ON CONFLICT (namespace, key) DO UPDATE SET
 		WHEN t.expiry > ?6 AND t.boot = ?5 THEN t.previous
 		WHEN t.broken IS NOT NULL THEN 3
 		WHEN t.state = 1 THEN 2
+		WHEN t.previous > 1 THEN t.previous -- the last one was undone
 		ELSE 1 END,
 	prior    = CASE
 		WHEN t.expiry > ?6 AND t.boot = ?5 THEN t.prior
 		WHEN t.broken IS NOT NULL OR t.state = 1 THEN json_object('nonce', t.nonce, 'token', t.token,
-			'holder', t.holder, 'acquired', t.acquired, 'broken', t.broken) END
+			'holder', t.holder, 'acquired', t.acquired, 'broken', t.broken)
+		ELSE t.prior END
 WHERE t.expiry <= ?6 OR t.boot <> ?5 OR (t.nonce = ?3 AND t.state = 1 AND t.broken IS NULL)
 RETURNING token, previous, prior`
 
@@ -44,10 +46,12 @@ WHERE namespace = ?1 AND key = ?2 AND nonce = ?3 AND state = 1 AND expiry > ?5 A
 	AND broken IS NULL AND (?8 = 0 OR ?8 >= token)
 RETURNING token`
 
-// ?1 namespace, ?2 key, ?3 nonce, ?4 boot, ?5 now, ?6 state after, ?7 expiry, ?8 wall clock, ?9 net.
-// What is left is the token counter. The first waiter in line is looked up in the same step.
+// ?1 namespace, ?2 key, ?3 nonce, ?4 boot, ?5 now, ?6 state after, ?7 expiry, ?8 wall clock, ?9 net, ?10 whether to undo.
+// What is left is the token counter, and after an undo how the term before ended, as the next one is to be told that. The
+// first waiter in line is looked up in the same step.
 const releaseStatement = `
-UPDATE term SET nonce = '', state = ?6, expiry = ?7, used = ?8, holder = '', broken = NULL, previous = 0, prior = NULL
+UPDATE term SET nonce = '', state = ?6, expiry = ?7, used = ?8, holder = '', broken = NULL,
+	previous = iif(?10, previous, 0), prior = iif(?10, prior, NULL)
 WHERE namespace = ?1 AND key = ?2 AND nonce = ?3 AND state = 1 AND expiry > ?5 AND boot = ?4
 RETURNING ` + firstWaiter
 

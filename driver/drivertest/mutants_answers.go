@@ -333,6 +333,29 @@ func answerMutants() []Mutant {
 			Wrap:  granting(func(g *driver.Grant) { g.Previous = driver.Lapsed }),
 		},
 		{
+			Name:  "calls released what was undone",
+			Cases: []string{"R10/AnUndoneTermLeavesTheEnding"},
+			Wrap: bend(func(b *bent) {
+				var mu sync.Mutex
+				undone := map[string]bool{}
+				b.release = func(ctx context.Context, req *driver.ReleaseRequest) error {
+					mu.Lock()
+					undone[req.Ref.Key] = req.Undo
+					mu.Unlock()
+					return b.Driver.Release(ctx, req)
+				}
+				b.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+					g, err := b.Driver.Acquire(ctx, req)
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil && undone[req.Ref.Key] {
+						g.Previous, g.Prior = driver.Released, nil
+					}
+					return g, err
+				}
+			}),
+		},
+		{
 			Name:  "does not describe who lapsed",
 			Cases: []string{"R10/LapsedIsTold"},
 			Wrap:  granting(func(g *driver.Grant) { g.Prior = nil }),

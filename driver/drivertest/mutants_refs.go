@@ -237,6 +237,20 @@ func matchMutants() []Mutant {
 			}),
 		},
 		{
+			Name:  "forgets who broke a term when another follows",
+			Cases: []string{"R4/BreakNowFreesAtOnce"},
+			Needs: breaks,
+			Wrap: bend(func(b *bent) {
+				b.renew = func(ctx context.Context, req *driver.RenewRequest) (driver.Grant, error) {
+					g, err := b.Driver.Renew(ctx, req)
+					if term, stands := present(ctx, b.Driver, req.Ref.Key); errors.Is(err, driver.ErrBroken) && stands && term.Nonce != req.Ref.Nonce {
+						err = driver.ErrGone
+					}
+					return g, err
+				}
+			}),
+		},
+		{
 			Name:  "says gone when a broken term is released",
 			Cases: []string{"R4/ABrokenTermCanBeReleased"},
 			Needs: breaks,

@@ -32,6 +32,34 @@ var endingCases = []testCase{
 		r.release(t)
 		r.follows(r.acquire(a, "k", r.long), driver.Released)
 	}},
+	{"R10/AnUndoneTermLeavesTheEnding", func(r *rig) {
+		// Whoever got the key after a lapse and gave it up unheard has done nothing: the lapse is still news to the next one.
+		a, b := r.open(), r.open()
+		lapsed := r.acquire(a, "k", r.short)
+		r.lapse(lapsed)
+		for range 2 {
+			t := r.acquire(b, "k", r.long)
+			r.follows(t, driver.Lapsed)
+			if err := r.undo(b, t.ref); err != nil {
+				r.Fatalf("R5: undo of a term that stands: %v", err)
+			}
+		}
+		t := r.acquire(b, "k", r.long)
+		r.follows(t, driver.Lapsed)
+		if t.Prior == nil || t.Prior.Token != lapsed.Token {
+			r.Errorf("R10: Prior = %+v behind undone terms, want the one that lapsed, token %d", t.Prior, lapsed.Token)
+		}
+		r.release(t)
+		r.follows(r.acquire(a, "k", r.long), driver.Released)
+		// Nor has it taken anything away from a term that was released.
+		t = r.acquire(b, "other", r.long)
+		r.release(t)
+		t = r.acquire(b, "other", r.long)
+		if err := r.undo(b, t.ref); err != nil {
+			r.Fatalf("R5: undo of a term that stands: %v", err)
+		}
+		r.follows(r.acquire(a, "other", r.long), driver.Released)
+	}},
 	{"R10/ALapseAfterRenewalsIsTold", func(r *rig) {
 		d := r.open()
 		t := r.acquire(d, "k", r.short)

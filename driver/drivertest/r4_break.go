@@ -2,6 +2,7 @@ package drivertest
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -60,7 +61,10 @@ var breakCases = []testCase{
 		next := r.acquire(b, "k", r.long)
 		r.broke(t, next, "ops: now")
 		_, err = a.Renew(r.ctx, &driver.RenewRequest{Ref: t.ref, TTL: r.long})
-		r.gone("Renew of a broken term that has a successor", err)
+		r.broken("Renew of a broken term that has a successor", err)
+		if err != nil && !strings.Contains(err.Error(), "ops: now") {
+			r.Errorf("R10: the error does not say who broke it: %v", err)
+		}
 		r.renew(&next, r.long)
 	}},
 	{"R4/ABrokenTermCanBeReleased", func(r *rig) {

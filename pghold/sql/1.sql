@@ -133,9 +133,10 @@ BEGIN
 		IF next > 9007199254740991 THEN
 			RETURN 'exhausted';
 		END IF;
-		ending := CASE WHEN r.broken IS NOT NULL THEN 3 WHEN r.state = 1 THEN 2 WHEN r.state = 0 THEN 0 ELSE 1 END;
+		ending := CASE WHEN r.broken IS NOT NULL THEN 3 WHEN r.state = 1 THEN 2 WHEN r.state = 0 THEN 0
+			WHEN r.prior IS NOT NULL THEN r.previous ELSE 1 END; -- the last one was undone
 		IF ending IN (2, 3) THEN
-			before := "holdlock".term_json(r);
+			before := CASE WHEN r.broken IS NULL AND r.state <> 1 THEN r.prior ELSE "holdlock".term_json(r) END;
 		END IF;
 		UPDATE "holdlock".lease l SET nonce = p_nonce, state = 1, token = next, expiry = now + p_ttl * interval '1 microsecond',
 			acquired = now, used = now, holder = p_holder, broken = NULL, previous = ending, prior = before,
@@ -218,7 +219,8 @@ BEGIN
 	END LOOP;
 END $f$;
 
--- release ends a term; with p_undo it also makes sure that an acquire which is still on its way starts none. It answers
+-- release ends a term; with p_undo it also makes sure that an acquire which is still on its way starts none, and leaves to be
+-- told how the term before ended, because nothing was done under this one. It answers
 -- released, gone or broken, and why behind a space. If it had to wait for the row the term may have run out meanwhile; it
 -- has had no successor then, and is ended all the same.
 CREATE FUNCTION "holdlock".release(p_namespace text, p_key text, p_nonce text, p_keep bigint, p_undo boolean)
@@ -229,7 +231,7 @@ DECLARE
 	answer text := 'gone';
 BEGIN
 	UPDATE "holdlock".lease l SET state = CASE WHEN p_keep > 0 THEN 2 ELSE 3 END, expiry = now + p_keep * interval '1 microsecond',
-		used = now, holder = '', broken = NULL, previous = 0, prior = NULL
+		used = now, holder = '', broken = NULL, previous = CASE WHEN p_undo THEN l.previous ELSE 0 END, prior = CASE WHEN p_undo THEN l.prior END
 	WHERE l.namespace = p_namespace AND l.key = p_key AND l.nonce = p_nonce AND l.state = 1 AND l.expiry > now;
 	IF FOUND THEN
 		IF EXISTS (SELECT FROM "holdlock".waiter w WHERE w.namespace = p_namespace AND w.key = p_key) THEN
@@ -248,7 +250,7 @@ BEGIN
 	END IF;
 	now := clock_timestamp();
 	IF r.nonce = p_nonce AND r.state = 1 AND r.expiry > now AND p_undo THEN
-		UPDATE "holdlock".lease l SET state = 3, expiry = now, holder = '', broken = NULL, previous = 0, prior = NULL
+		UPDATE "holdlock".lease l SET state = 3, expiry = now, holder = '', broken = NULL
 		WHERE l.namespace = p_namespace AND l.key = p_key;
 		PERFORM "holdlock".wake(p_namespace, p_key);
 		answer := 'released';
@@ -285,7 +287,8 @@ BEGIN
 	RETURN true;
 END $f$;
 
--- stand puts somebody in line for a key. It says whether the key is free at this moment: then nobody would wake them.
+-- stand puts somebody in line for a key. It has the row of the key locked meanwhile: a release that is being committed is waited
+-- for, and one that comes later sees this place. Otherwise both could look before the other has written. It says whether the key is free at this moment: then nobody would wake them.
 CREATE FUNCTION "holdlock".stand(p_namespace text, p_key text, p_since bigint, p_channel text, p_watch text, p_alive bigint,
 	OUT since bigint, OUT free boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $f$
@@ -293,6 +296,8 @@ DECLARE
 	now timestamptz := clock_timestamp();
 	place timestamptz := coalesce(to_timestamp(0) + p_since * interval '1 microsecond', now);
 BEGIN
+	PERFORM set_config('synchronous_commit', 'off', true); -- a lock on a row is no news for the disk
+	PERFORM FROM "holdlock".lease l WHERE l.namespace = p_namespace AND l.key = p_key FOR SHARE;
 	-- It may stand there already, with a session that has ended.
 	INSERT INTO "holdlock".waiter VALUES (p_namespace, p_key, place, p_channel, p_watch, p_alive, now)
 	ON CONFLICT ON CONSTRAINT waiter_pkey DO UPDATE SET alive = excluded.alive, seen = excluded.seen;

@@ -26,6 +26,13 @@ local function holds(s, n)
   return nonce(s) == n and free(s) > now and (state(s) == 'H' or state(s) == 'B')
 end
 
+-- broke says whether the term n was broken and has been followed by this one, and by whom it was.
+local function broke(s, n)
+  if sub(s, 84, 84) ~= 'b' then return nil end
+  local _, _, prior = texts(s)
+  return sub(prior, 33, 64) == n and match(prior, '\t(.*)$') or nil
+end
+
 -- live returns the nonces that are still to be refused. The oldest stand first.
 local function live(undone)
   local i = 1
@@ -60,9 +67,13 @@ local function after(s)
   if st == 'R' and #s == 88 then return 'r', '', '' end
   local holder, broken, _, undone = texts(s)
   undone = live(undone)
-  if st == 'R' then return 'r', '', undone end
+  if st == 'R' then
+    local e = sub(s, 84, 84)
+    if e == 'n' then return 'r', '', undone end
+    return e, (select(3, texts(s))), undone  -- the last one was undone
+  end
   if st == 'N' then return 'n', '', undone end
-  return st == 'H' and 'l' or 'b', sub(s, 20, 51) .. holder .. '\t' .. broken, undone
+  return st == 'H' and 'l' or 'b', sub(s, 20, 83) .. holder .. '\t' .. broken, undone
 end
 
 -- promote hands a free key to the first in line whose process is alive, for the claim, and tells it. It returns the new

@@ -8,14 +8,17 @@ if not s then
 end
 if sub(s, 1, 1) ~= '1' then return {'V'} end
 if holds(s, mine) then
-  local undone = ''
-  if sub(s, -1) ~= '\n' then
-    local _
-    _, _, _, undone = texts(s)
+  local undone, ending, prior = '', 'n', ''
+  if undo or sub(s, -1) ~= '\n' then
+    local _, _, before, more = texts(s)
+    undone = more
+    -- Nothing was done under a term that is undone, so the next one is told how the one before ended.
+    if undo and before ~= '' then ending, prior = sub(s, 84, 84), before end
   end
   local flag = beside(s)
   -- Without cooling it is free since ever: a clock that steps back must not close it again.
-  local new = '1R' .. flag .. digits(cool > 0 and now + cool or 0) .. sub(s, 20, 35) .. call .. mine .. 'n\n\n\n\n' .. live(undone) .. tomb
+  local new = '1R' .. flag .. digits(cool > 0 and now + cool or 0) .. sub(s, 20, 35) .. call .. mine .. ending .. '\n\n\n' .. prior .. '\n' ..
+    live(undone) .. tomb
   save(1, new, true)
   if flag == '+' then freed(new) end
   return {'K'}
@@ -26,6 +29,9 @@ if nonce(s) == mine then
   if state(s) == 'B' then answer = {'b', broken} end
   -- This very call has succeeded, its reply was lost, and the client library has sent it again.
   if state(s) == 'R' and sub(s, 36, 51) == call then answer = {'K'} end
+else
+  local by = broke(s, mine)
+  if by then answer = {'b', by} end
 end
 if undo and state(s) ~= 'F' and not find(s, mine, 85, true) then
   s = sub(s, 1, 84) .. '\n' .. holder .. '\n' .. broken .. '\n' .. prior .. '\n' .. live(undone) .. tomb

@@ -4,7 +4,10 @@ local function renew(i)
   local s = load(i)
   if not s then return {'g'} end
   if sub(s, 1, 1) ~= '1' then return {'V'} end
-  if nonce(s) ~= mine then return {'g'} end
+  if nonce(s) ~= mine then
+    local by = broke(s, mine)
+    return by and {'b', by} or {'g'}
+  end
   local st = state(s)
   if st == 'B' then
     local _, broken = texts(s)

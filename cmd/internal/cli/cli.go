@@ -96,7 +96,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 	if err != nil {
 		c.JSON = c.JSON || slices.Contains(args, "--json") // the parser may not have got that far
-		return c.fail(usage(hideURLs(err.Error(), args)))
+		return c.fail(usage(hideURLs(parseText(err), args)))
 	}
 	if c.separated && ctx.Command() != "run <lock>" {
 		return c.fail(usage("only run takes a command after --"))
@@ -194,7 +194,7 @@ func (g *globals) fail(err error) int {
 	if fields == nil {
 		fields = jobFieldsOf(err)
 	}
-	g.say(kind, err.Error(), fields)
+	g.say(kind, spoken(err)+g.hint(err), fields)
 	if code == exitUsage && !g.JSON {
 		fmt.Fprintln(g.stderr, "holdlock: see holdlock --help")
 	}

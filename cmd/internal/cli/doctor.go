@@ -5,15 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/pghold"
 )
 
 type doctorCmd struct {
-	TTL    time.Duration `name:"ttl" help:"The shortest TTL that locks are declared with." default:"30s"`
-	FailOn string        `help:"Exit 1 from this verdict on: warning, refuses, or never." enum:"warning,refuses,never" default:"refuses" placeholder:"VERDICT"`
+	TTL            time.Duration `name:"ttl" help:"The shortest TTL that locks are declared with." default:"30s"`
+	InTransactions bool          `help:"PostgreSQL: look at what locks in the transactions of your programs depend on."`
+
+	FailOn string `help:"Exit 1 from this verdict on: warning, refuses, or never." enum:"warning,refuses,never" default:"refuses" placeholder:"VERDICT"`
 }
 
 // Run examines the store.
@@ -21,19 +27,13 @@ func (c *doctorCmd) Run(g *globals) error {
 	if c.TTL <= 0 {
 		return usage(fmt.Sprintf("--ttl %s is not allowed: it must be positive", c.TTL))
 	}
-	drv, err := g.openDriver()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	where, found, err := c.examine(ctx, g)
 	if err != nil {
 		return err
 	}
-	defer drv.Close()
-	doctor, ok := driver.As[driver.Doctor](drv)
-	if !ok {
-		return fmt.Errorf("%s: there is no doctor for this kind of store", drv.Traits().Location)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	found := doctor.Diagnose(ctx, driver.DoctorOptions{TTL: c.TTL})
-	if err := c.print(g, drv.Traits().Location, found); err != nil {
+	if err := c.print(g, where, found); err != nil {
 		return err
 	}
 	worst := driver.Fine
@@ -44,6 +44,51 @@ func (c *doctorCmd) Run(g *globals) error {
 		return &exitError{code: exitFindings, kind: "findings", silent: true, err: errors.New("the store is not in order")}
 	}
 	return nil
+}
+
+// examine looks at the store. One in PostgreSQL need not open for that.
+func (c *doctorCmd) examine(ctx context.Context, g *globals) (where string, found []driver.Diagnosis, err error) {
+	if s := g.stores(); len(s.URLs) == 1 {
+		scheme, rest, _ := strings.Cut(s.URLs[0], ":")
+		if _, ok := postgresKind(scheme); ok {
+			return c.examinePostgres(ctx, scheme, rest)
+		}
+	}
+	if c.InTransactions {
+		return "", nil, usage("--in-transactions is for postgres:// stores")
+	}
+	drv, err := g.openDriver()
+	if err != nil {
+		return "", nil, err
+	}
+	defer drv.Close()
+	where = drv.Traits().Location
+	doctor, ok := driver.As[driver.Doctor](drv)
+	if !ok {
+		return "", nil, fmt.Errorf("%s: there is no doctor for this kind of store", where)
+	}
+	return where, doctor.Diagnose(ctx, driver.DoctorOptions{TTL: c.TTL}), nil
+}
+
+func (c *doctorCmd) examinePostgres(ctx context.Context, scheme, rest string) (where string, found []driver.Diagnosis, err error) {
+	u, err := parsePostgres(scheme, rest)
+	if err != nil {
+		return "", nil, usage("--store " + scheme + ": " + err.Error())
+	}
+	config, err := pgx.ParseConfig(u.dsn)
+	if err != nil {
+		return "", nil, hidePostgres(scheme, err)
+	}
+	opts := &pghold.DoctorOptions{Schema: u.schema, TTL: c.TTL}
+	what := "lease rows"
+	switch {
+	case c.InTransactions:
+		opts.Scope, what = pghold.Transactions, "locks in transactions"
+	case u.advisory:
+		opts.Scope, what = pghold.Sessions, "session locks"
+	}
+	where = fmt.Sprintf("postgres %s:%d/%s, schema %s, %s", config.Host, config.Port, config.Database, u.schema, what)
+	return where, pghold.Diagnose(ctx, u.dsn, opts), nil
 }
 
 func (c *doctorCmd) print(g *globals, location string, found []driver.Diagnosis) error {

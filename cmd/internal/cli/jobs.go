@@ -119,6 +119,7 @@ type jobsSettleCmd struct {
 	RunAgain bool          `help:"Let the job run again; the next delivery does." xor:"decision"`
 	Reason   string        `help:"Why; kept with the record. Required with --token." placeholder:"TEXT"`
 	Keep     time.Duration `help:"How long the record is kept from now on." default:"168h"`
+	Again    bool          `help:"Overrule the decision of whoever has settled this run before."`
 }
 
 // Run shows the job, and settles it if its last run is named by its token.
@@ -127,7 +128,7 @@ func (s *jobsSettleCmd) Run(g *globals) error {
 	switch {
 	case err != nil:
 		return err
-	case s.Token == 0 && (s.Done || s.RunAgain || s.Reason != ""):
+	case s.Token == 0 && (s.Done || s.RunAgain || s.Reason != "" || s.Again):
 		return usage("name the run to judge with --token; holdlock jobs settle JOB shows it")
 	case s.Token != 0 && s.Done == s.RunAgain:
 		return usage("--token needs --done or --run-again")
@@ -146,7 +147,7 @@ func (s *jobsSettleCmd) Run(g *globals) error {
 			return err
 		}
 		by := user() + ": " + s.Reason
-		err := c.Settle(ctx, name, key, holdlock.Token(s.Token), holdlock.SettleOptions{By: by, Done: s.Done, Keep: s.Keep})
+		err := c.Settle(ctx, name, key, holdlock.Token(s.Token), holdlock.SettleOptions{By: by, Done: s.Done, Keep: s.Keep, Again: s.Again})
 		if err != nil {
 			return err
 		}

@@ -93,7 +93,7 @@ func (s *session) finish(lease *holdlock.Lease, res guard.Result) error {
 		return s.record(lease, driver.Record{State: driver.JobOpen, Error: "the command could not be started", Keep: s.job.Keep})
 	case res.Err != nil, res.Ended != "" && res.Ended != guard.Leftovers, !status.Known, status.Signal != 0:
 		s.g.say("unfinished", fmt.Sprintf("job %s is left unfinished: its command was ended before it could say how far it had come; %s",
-			s.name(), after(s.job.OnLapse)), nil)
+			s.name(), s.follows(lease)), nil)
 		return lease.Release(ctx)
 	case status.Code != 0:
 		return s.record(lease, s.job.Failed(lease.Job().Runs, fmt.Sprintf("exit code %d", status.Code)))
@@ -107,13 +107,35 @@ func (s *session) record(lease *holdlock.Lease, rec driver.Record) error {
 	err := lease.Finish(context.Background(), rec)
 	switch {
 	case errors.Is(err, holdlock.ErrLost):
-		s.g.say("unrecorded", fmt.Sprintf("how job %s has ended was not recorded, because its lock was lost; %s", s.name(), after(s.job.OnLapse)), nil)
+		s.g.say("unrecorded", fmt.Sprintf("how job %s has ended was not recorded, because its lock was lost; %s", s.name(), s.follows(lease)), nil)
 	case err != nil:
 		s.g.say("unrecorded", fmt.Sprintf("the store has not confirmed how job %s has ended: %v; if it has not recorded it, %s",
 			s.name(), err, after(s.job.OnLapse)), nil)
 		return nil
 	}
 	return err
+}
+
+// follows says what follows this run, which did not say how it ended: an operator, or a later run, may have decided meanwhile.
+func (s *session) follows(lease *holdlock.Lease) string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	info, known, err := s.client.Job(ctx, s.lock.Name(), s.lock.Key())
+	j := &info.Job
+	switch {
+	case err != nil || !known:
+	case j.Token != lease.Token() && j.State == driver.JobDone:
+		return "a later run has done it, so it does not run again"
+	case j.Token != lease.Token() && j.State == driver.JobRunning:
+		return "it runs again already: " + jobHolder(info)
+	case j.State == driver.JobDone:
+		return fmt.Sprintf("it was marked done meanwhile, by %s, and does not run again", readable(j.Settled))
+	case j.State == driver.JobOpen && j.Settled != "":
+		return fmt.Sprintf("the next delivery runs it again, as %s has decided", readable(j.Settled))
+	case j.State == driver.JobSuspended:
+		return after(once.Hold)
+	}
+	return after(s.job.OnLapse)
 }
 
 // after says what follows a run that did not say how it ended.

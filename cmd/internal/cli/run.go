@@ -108,7 +108,8 @@ func (r *runCmd) Run(g *globals) error {
 	s := &session{g: g, job: job, r: r, renewed: make(chan struct{}, 1), signals: make(chan os.Signal, 16)}
 	signal.Notify(s.signals, guard.Signals()...)
 	defer signal.Stop(s.signals)
-	client, err := g.open(baseName(g.argv), s)
+	patience := s.patience(time.Duration(r.Wait))
+	client, err := patience.open()
 	if err != nil {
 		return err
 	}
@@ -121,14 +122,13 @@ func (r *runCmd) Run(g *globals) error {
 		return err
 	}
 	s.client = client
-	wait := time.Duration(r.Wait)
 	for {
-		err := s.once(wait)
+		err := s.once(patience)
 		if !r.Restart || !errors.Is(err, holdlock.ErrLost) {
 			return err
 		}
 		g.say("restart", err.Error()+"; waiting for the lock to start the command again", nil)
-		wait = holdlock.Forever
+		patience = s.patience(holdlock.Forever)
 	}
 }
 
@@ -174,8 +174,8 @@ func (s *session) Observe(e holdlock.Event) {
 }
 
 // once gets the lock, runs the command to its end, and gives the lock back.
-func (s *session) once(wait time.Duration) error {
-	lease, err := s.acquire(wait)
+func (s *session) once(p *patience) error {
+	lease, err := p.acquire()
 	if err != nil {
 		if errors.Is(err, holdlock.ErrHeld) {
 			s.told(err)
@@ -231,7 +231,7 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 		case wait == holdlock.Forever:
 			a.lease, a.err = s.get(ctx, wait)
 		default:
-			ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("--wait %s is over", wait))
+			ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("--wait %s is over", time.Duration(s.r.Wait)))
 			defer cancel()
 			a.lease, a.err = s.get(ctx, holdlock.Forever)
 		}
@@ -250,10 +250,7 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 			if a := <-got; a.err == nil {
 				_ = a.lease.Release(context.Background())
 			}
-			return nil, &exitError{
-				code: 128 + int(n), kind: "signal",
-				err: fmt.Errorf("ended by signal %s before lock %s was ours; nothing was run", n, lockName(s.lock.Name(), s.lock.Key())),
-			}
+			return nil, s.endedBy(n)
 		}
 	}
 }

@@ -34,7 +34,12 @@ func (g *globals) say(kind, text string, fields map[string]any) {
 // from others.
 func plain(text string) string {
 	var b strings.Builder
+	indented := false
 	for _, r := range text {
+		if indented && (r == '\t' || r == ' ') { // what some libraries begin a further line with
+			continue
+		}
+		indented = r == '\n'
 		switch {
 		case r == '\n':
 			b.WriteString("; ")

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -141,15 +142,24 @@ func (m *migrateCmd) Run(g *globals) error {
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec // a pooler may be in between
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return err
+		return pghold.Refusal(err)
 	}
 	defer conn.Close(ctx)
+	if m.Grant != "" { // before anything is made
+		var known bool
+		if err := conn.QueryRow(ctx, "SELECT pg_catalog.to_regrole($1) IS NOT NULL", pgx.Identifier{m.Grant}.Sanitize()).Scan(&known); err != nil {
+			return err
+		}
+		if !known {
+			return usage(fmt.Sprintf("--grant %q: the server has no such role; nothing was made or changed", m.Grant))
+		}
+	}
 	if err := pghold.Migrate(ctx, conn, u.schema); err != nil {
 		return err
 	}
 	if m.Grant != "" {
 		if err := pghold.Grant(ctx, conn, u.schema, m.Grant); err != nil {
-			return err
+			return fmt.Errorf("schema %s is up to date, and the rights could not be granted: %w", u.schema, err)
 		}
 	}
 	g.say("migrated", "schema "+u.schema+" is up to date", map[string]any{"schema": u.schema})

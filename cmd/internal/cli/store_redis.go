@@ -60,9 +60,15 @@ func openRedis(scheme, rest, namespace string) (driver.Driver, error) {
 	}
 	redis.SetLogger(silent{}) // what matters comes back as an error
 	c := u.client()
-	d, err := redishold.NewDriver(c, &redishold.Options{
+	opts := &redishold.Options{
 		Namespace: namespace, PlainKeys: u.plainKeys, Replicas: u.replicas, Location: u.location(scheme, namespace),
-	})
+	}
+	if u.kind == "sentinel" {
+		opts.Sentinel = &redishold.SentinelOptions{
+			Primary: u.primary, Addrs: u.hosts, Username: u.sentinelUser, Password: u.sentinelPassword, TLSConfig: u.tls,
+		}
+	}
+	d, err := redishold.NewDriver(c, opts)
 	if err != nil {
 		_ = c.Close()
 		return nil, usage(err.Error())

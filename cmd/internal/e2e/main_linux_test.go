@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/holdlock/holdlock/cmd/internal/guard"
+	"github.com/holdlock/holdlock/internal/testenv"
 )
 
 // holdlockPath is the command under test, built once by TestMain.
@@ -33,6 +34,7 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	defer testenv.End()
 	// Some tests run the command as another user.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		fmt.Fprintln(os.Stderr, err)

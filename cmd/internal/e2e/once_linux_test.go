@@ -229,6 +229,41 @@ func (b *box) settles(done bool) {
 	}
 }
 
+// While the command still runs its lock is broken and its job settled: it says what was decided, and not what would follow
+// otherwise. The decision stands unless it is overruled.
+func TestOnceSettledMeanwhile(t *testing.T) {
+	t.Parallel()
+	for decision, want := range map[string]string{"--done": "it was marked done meanwhile, by tester@", "--run-again": "runs it again, as tester@"} {
+		t.Run(decision, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			p := b.start("run", "mail/17", "--once", "--ttl", "9s", "--", "sh", "-c", ": >here; exec sleep 600")
+			eventually(t, "the command runs", func() bool { return exists(b.path("here")) })
+			if r := b.run("break", "mail/17", "--token", b.token("mail/17"), "--reason", "test", "--now"); r.code != 0 {
+				t.Fatalf("break: %+v", r)
+			}
+			token := b.jobToken("mail/17")
+			if r := b.run("jobs", "settle", "mail/17", "--token", token, "--reason", "seen", decision); r.code != 0 {
+				t.Fatalf("settle: %+v", r)
+			}
+			r := p.wait()
+			contains(t, "the message", r.err, want)
+			if r.code != 70 || strings.Contains(r.err, "the next delivery runs it again\n") {
+				t.Errorf("%+v, want 70", r)
+			}
+			for _, other := range []string{"--done", "--run-again"} {
+				again := []string{"jobs", "settle", "mail/17", "--token", token, "--reason", "no", other}
+				if r := b.run(again...); r.code != 75 || !strings.Contains(r.err, "--again overrules that") || !strings.Contains(r.err, "seen") {
+					t.Errorf("settle once more, %s: %+v, want 75", other, r)
+				}
+			}
+			if r := b.run("jobs", "settle", "mail/17", "--token", token, "--reason", "no", "--done", "--again"); r.code != 0 || b.job("mail/17").State != "done" {
+				t.Errorf("settle --again: %+v", r)
+			}
+		})
+	}
+}
+
 // A lock that is lost leaves the job unfinished, whatever the command says when it is ended.
 func TestOnceLost(t *testing.T) {
 	t.Parallel()

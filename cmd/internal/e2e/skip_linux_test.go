@@ -5,8 +5,11 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdlock/holdlock/internal/testenv"
 )
 
 // holder starts holdlock with a command that ends when the returned function is called, and waits until it runs.
@@ -138,5 +141,37 @@ func checkHeldFields(t *testing.T, got map[string]any, b *box, pid int) {
 		if v, ok := got[k]; ok {
 			t.Errorf("%s is %v, want it absent", k, v)
 		}
+	}
+}
+
+// TestBrokenBesideSuccessor breaks a lock at once while somebody waits for it: its holder is told that it was broken, and by
+// whom, although another holds the lock by then.
+func TestBrokenBesideSuccessor(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]func(t *testing.T, b *box){
+		"file": func(*testing.T, *box) {},
+		"redis": func(t *testing.T, b *box) {
+			b.onRedis("redis://" + testenv.StartRedis(t).Addr)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			store(t, b)
+			first := b.start("run", "job", "--ttl", "6s", "--", "sh", "-c", ": >first; exec sleep 600")
+			eventually(t, "the first command runs", func() bool { return exists(b.path("first")) })
+			second := b.start("run", "job", "--ttl", "6s", "--wait", "forever", "--", "sh", "-c", ": >second; exec sleep 600")
+			if r := b.run("break", "job", "--token", b.token("job"), "--reason", "it is stuck", "--now"); r.code != 0 {
+				t.Fatalf("break: %+v", r)
+			}
+			eventually(t, "the second command runs", func() bool { return exists(b.path("second")) })
+			r := first.wait()
+			contains(t, "the message", r.err, "an operator broke it", "tester@", "it is stuck")
+			if r.code != 70 {
+				t.Errorf("%+v, want 70", r)
+			}
+			second.signal(syscall.SIGTERM)
+			second.wait()
+		})
 	}
 }

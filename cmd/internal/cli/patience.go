@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/pghold"
+	"github.com/holdlock/holdlock/quorumhold"
+)
+
+// patience is a wait for the lock that also outlasts a store which cannot be reached. The library fails at once when the
+// first call meets a broken store, since a wrong password must not look like a long queue; a command that was told to wait,
+// often from a crontab and right after a reboot, tells what the store said and goes on.
+type patience struct {
+	s     *session
+	wait  time.Duration
+	until time.Time // unless wait is 0 or Forever
+	told  bool
+	tries int
+}
+
+const retryFirst, retryLast = 100 * time.Millisecond, 2 * time.Second
+
+func (s *session) patience(wait time.Duration) *patience {
+	return &patience{s: s, wait: wait, until: time.Now().Add(wait)}
+}
+
+// left is how long is left to wait, as --wait says it.
+func (p *patience) left() time.Duration {
+	if p.wait == 0 || p.wait == holdlock.Forever {
+		return p.wait
+	}
+	return max(time.Until(p.until), 1) // 0 would be no wait at all
+}
+
+// open opens the store, which for some stores means to reach it.
+func (p *patience) open() (*holdlock.Client, error) {
+	for {
+		c, err := p.s.g.open(baseName(p.s.g.argv), p.s)
+		if err == nil {
+			return c, nil
+		}
+		if err := p.pause(err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// acquire gets the lock.
+func (p *patience) acquire() (*holdlock.Lease, error) {
+	for {
+		lease, err := p.s.acquire(p.left())
+		if err == nil {
+			return lease, nil
+		}
+		if err := p.pause(err); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// pause returns nil when it is time to try again, or the error that ends the wait.
+func (p *patience) pause(failed error) error {
+	if p.wait == 0 || !mayPass(failed) {
+		return failed
+	}
+	d := min(retryLast, retryFirst<<min(p.tries, 10))
+	d = d/2 + rand.N(d/2+1)
+	p.tries++
+	if p.wait != holdlock.Forever {
+		left := time.Until(p.until)
+		if left <= 0 {
+			return fmt.Errorf("%w; gave up waiting: --wait %s is over", failed, p.wait)
+		}
+		d = min(d, left)
+	}
+	if !p.told {
+		p.told = true
+		how := "until --wait is over"
+		if p.wait == holdlock.Forever {
+			how = "for as long as it takes"
+		}
+		p.s.g.say("retry", fmt.Sprintf("the store of lock %s cannot be used and is tried again %s: %v", readable(p.s.r.Lock), how, failed), nil)
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			return nil
+		case sig := <-p.s.signals:
+			if n, ok := sig.(syscall.Signal); ok && slices.Contains(ending, n) {
+				return p.s.endedBy(n)
+			}
+		}
+	}
+}
+
+// endedBy is the end of a wait by a signal.
+func (s *session) endedBy(n syscall.Signal) error {
+	return &exitError{
+		code: 128 + int(n), kind: "signal",
+		err: fmt.Errorf("ended by signal %s before lock %s was ours; nothing was run", n, readable(s.r.Lock)),
+	}
+}
+
+// mayPass says whether an error is about a store that may be usable later without anybody doing something here: it is not
+// reached, starts, is full or has lost its majority. A store that answers that it does not let us in is not.
+func mayPass(err error) bool {
+	if err == nil {
+		return false
+	}
+	if code, _ := classify(err); code != exitUnavailable || errors.Is(err, holdlock.ErrUnsupported) || errors.Is(err, holdlock.ErrShutdown) {
+		return false
+	}
+	var many *quorumhold.NoMajorityError
+	if errors.As(err, &many) { // a few nodes with a wrong password do not matter, a majority does
+		shut := 0
+		for _, n := range many.Nodes {
+			if shutOut(n.Err) {
+				shut++
+			}
+		}
+		return shut <= many.Of-many.Need
+	}
+	if shutOut(err) {
+		return false
+	}
+	var network *pgconn.ConnectError
+	var store *holdlock.StoreError
+	return errors.As(err, &store) || errors.As(err, &network) || errors.Is(err, driver.ErrAbstains) ||
+		errors.Is(err, context.DeadlineExceeded)
+}
+
+// shutOut says whether the store has answered, and somebody has to change something before it will do.
+func shutOut(err error) bool {
+	if errors.Is(err, pghold.ErrSchema) || errors.Is(err, quorumhold.ErrMismatch) {
+		return true
+	}
+	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE"} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && len(refused.Code) == 5 {
+		// Who we are, what we may, and that there is no such database, schema, table or function.
+		return slices.Contains([]string{"28", "3D", "3F", "42"}, refused.Code[:2])
+	}
+	return false
+}

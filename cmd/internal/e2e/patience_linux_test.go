@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/holdlock/holdlock/internal/testenv"
+)
+
+// TestWaitForTheStore starts commands whose store is down: with --wait they try until it is over, and say so once.
+func TestWaitForTheStore(t *testing.T) {
+	t.Parallel()
+	const says = "and is tried again"
+	patient := func(t *testing.T, b *box, up func(), store string) {
+		b.onRedis(store)
+		p := b.start("run", "job", "--timeout", "1s", "--wait", "forever", "--", "echo", "ran")
+		eventually(t, "it says that it tries again", func() bool { return strings.Contains(p.stderr(), says) })
+		if out := b.run("run", "job", "--timeout", "1s", "--wait", "3s", "--", "echo", "ran"); out.code != 69 || out.out != "" ||
+			strings.Count(out.err, says) != 1 || !strings.Contains(out.err, "gave up waiting: --wait 3s is over") {
+			t.Errorf("with a wait that ends: %+v, want 69", out)
+		}
+		if out := b.run("run", "job", "--timeout", "1s", "--", "echo", "ran"); out.code != 69 || strings.Contains(out.err, says) {
+			t.Errorf("without --wait: %+v, want 69", out)
+		}
+		stopped := b.start("run", "job", "--timeout", "1s", "--wait", "forever", "--", "echo", "ran")
+		eventually(t, "the other one says so too", func() bool { return strings.Contains(stopped.stderr(), says) })
+		stopped.signal(syscall.SIGTERM)
+		if out := stopped.wait(); out.code != 128+15 || out.out != "" {
+			t.Errorf("ended by a signal: %+v, want 143", out)
+		}
+		up()
+		if out := p.wait(); out.code != 0 || out.out != "ran\n" || strings.Count(out.err, says) != 1 {
+			t.Errorf("when the store is back: %+v", out)
+		}
+	}
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		r := testenv.StartRedis(t)
+		r.Kill()
+		patient(t, newBox(t), func() { r.Restart(t) }, "redis://"+r.Addr)
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		p := testenv.StartPostgres(t)
+		b := newBox(t)
+		if out := b.run("migrate", "--store", p.URL()); out.code != 0 {
+			t.Fatalf("migrate: %+v", out)
+		}
+		p.Kill()
+		patient(t, b, func() { p.Start(t) }, p.URL())
+	})
+	t.Run("quorum", func(t *testing.T) {
+		t.Parallel()
+		b := newBox(t)
+		var nodes []*testenv.Redis
+		var urls []string
+		for range 3 {
+			r := testenv.StartRedis(t)
+			nodes, urls = append(nodes, r), append(urls, "redis://"+r.Addr)
+		}
+		b.onRedis(strings.Join(urls, " "))
+		if out := b.run("quorum", "init"); out.code != 0 {
+			t.Fatalf("quorum init: %+v", out)
+		}
+		for _, r := range nodes[1:] {
+			r.Freeze(t) // not killed: a node that has lost its data abstains
+		}
+		patient(t, b, func() { nodes[1].Thaw(t) }, strings.Join(urls, " "))
+		nodes[2].Thaw(t)
+	})
+}
+
+// A store that answers, and does not let us in, is not waited for.
+func TestNoWaitForWrongPassword(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t, "--requirepass", "sesame")
+	b := newBox(t)
+	b.onRedis("redis://:wrong@" + r.Addr)
+	if out := b.run("run", "job", "--wait", "forever", "--", "true"); out.code != 69 || !strings.Contains(out.err, "WRONGPASS") {
+		t.Errorf("%+v, want 69", out)
+	}
+	p := testenv.StartPostgres(t)
+	b.onRedis(p.URL())
+	if out := b.run("run", "job", "--wait", "forever", "--", "true"); out.code != 69 || !strings.Contains(out.err, "holdlock migrate") {
+		t.Errorf("%+v, want 69", out)
+	}
+}
+
+// TestRestartWithoutStore takes the store away from a command that is to be restarted: its holdlock is still there when the
+// store comes back.
+func TestRestartWithoutStore(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	b := newBox(t)
+	b.onRedis("redis://" + r.Addr)
+	p := b.start("run", "job", "--ttl", "2s", "--restart", "--", "sh", "-c", "echo run >> runs; exec sleep 600")
+	runs := func() int { return strings.Count(read(b.path("runs")), "run") }
+	eventually(t, "the command runs", func() bool { return runs() == 1 })
+	r.Kill()
+	eventually(t, "it waits for the store", func() bool { return strings.Contains(p.stderr(), "is tried again for as long as it takes") })
+	r.Restart(t)
+	eventually(t, "the command runs again", func() bool { return runs() == 2 })
+	p.signal(syscall.SIGTERM)
+	if out := p.wait(); out.code != 128+15 {
+		t.Errorf("%+v, want 143", out)
+	}
+}

@@ -1,0 +1,225 @@
+package quorumhold
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// doctorBudget is what the examination of one node may take.
+const doctorBudget = 20 * time.Second
+
+// Diagnose implements driver.Doctor. It asks the doctor of each node, and looks at what is a matter of all of them. What one node
+// refuses is a warning as long as a majority is well.
+func (d *Driver) Diagnose(ctx context.Context, opts driver.DoctorOptions) (found []driver.Diagnosis) {
+	if opts.TTL == 0 {
+		opts.TTL = 30 * time.Second
+	}
+	say := func(check string, v driver.Verdict, what, harm, setting string) {
+		found = append(found, driver.Diagnosis{Check: check, Verdict: v, Found: what, Harm: harm, Setting: setting})
+	}
+	byNode := d.askDoctors(ctx, opts)
+	d.diagnoseNumber(say)
+	d.diagnoseIndependence(say)
+	if opts.TTL > d.opts.MaxTTL {
+		say("TTL", driver.Refuse, fmt.Sprintf("%s, and the quorum's MaxTTL is %s", opts.TTL, d.opts.MaxTTL), "such a lock is refused",
+			"a larger MaxTTL in all programs (holdlock --quorum-max-ttl), or a shorter TTL")
+	}
+	well := d.diagnoseNodes(byNode, say)
+	disagreements(d.nodes, byNode, say)
+	if well >= d.need {
+		d.diagnoseUse(ctx, opts.TTL, byNode, say)
+	}
+	for i, of := range byNode {
+		for _, f := range of {
+			if f.Verdict == driver.Refuse && well >= d.need {
+				f.Verdict = driver.Caution
+			}
+			f.Check += " of " + d.nodes[i].name
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+type sayer = func(check string, v driver.Verdict, what, harm, setting string)
+
+// askDoctors examines all nodes at once.
+func (d *Driver) askDoctors(ctx context.Context, opts driver.DoctorOptions) [][]driver.Diagnosis {
+	out := make([][]driver.Diagnosis, len(d.nodes))
+	var all sync.WaitGroup
+	for i, n := range d.nodes {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, doctorBudget)
+			defer cancel()
+			doctor, ok := driver.As[driver.Doctor](n.Driver)
+			if !ok {
+				out[i] = []driver.Diagnosis{{
+					Check: "node", Verdict: driver.Unseen, Found: "there is no doctor for this kind of store",
+					Harm: "it is not known", Setting: "look at it yourself",
+				}}
+				return
+			}
+			out[i] = doctor.Diagnose(ctx, opts)
+		})
+	}
+	all.Wait()
+	return out
+}
+
+func (d *Driver) diagnoseNumber(say sayer) {
+	n := len(d.nodes)
+	survives := n - d.need
+	found := fmt.Sprintf("%d, of which %d may fail", n, survives)
+	switch {
+	case survives == 0:
+		say("number of nodes", driver.Caution, found, "one failure, and no lock can be taken or renewed", "3 or 5 nodes")
+	case n%2 == 0:
+		say("number of nodes", driver.Caution, found, fmt.Sprintf("%d nodes survive as many failures with fewer that can fail", n-1), fmt.Sprintf("%d or %d nodes", n-1, n+1))
+	default:
+		say("number of nodes", driver.Fine, found, "", "")
+	}
+}
+
+// diagnoseIndependence compares the addresses: more about what nodes share cannot be seen from here.
+func (d *Driver) diagnoseIndependence(say sayer) {
+	byHost := map[string][]string{}
+	var hosts []string
+	for _, n := range d.nodes {
+		addr, _, _ := strings.Cut(n.name, "/")
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			host = n.name
+		}
+		if byHost[host] == nil {
+			hosts = append(hosts, host)
+		}
+		byHost[host] = append(byHost[host], n.name)
+	}
+	most := ""
+	for _, h := range hosts {
+		if len(byHost[h]) > len(byHost[most]) {
+			most = h
+		}
+	}
+	switch shared := len(byHost[most]); {
+	case shared > len(d.nodes)-d.need && shared > 1:
+		say("independence", driver.Caution, fmt.Sprintf("%s are on one machine", strings.Join(byHost[most], ", ")), "when it fails there is no majority", "put each node on a machine of its own")
+	case shared > 1:
+		say("independence", driver.Caution, fmt.Sprintf("%s are on one machine", strings.Join(byHost[most], ", ")), "when it fails they fail together, and the quorum "+
+			"survives less than its number says", "put each node on a machine of its own")
+	default:
+		say("independence", driver.Fine, "the addresses differ; what else nodes share (power, disks, a hypervisor) cannot be seen from here", "", "")
+	}
+}
+
+// diagnoseNodes counts the nodes that are well: those that refuse nothing.
+func (d *Driver) diagnoseNodes(byNode [][]driver.Diagnosis, say sayer) (well int) {
+	var bad []string
+	for i, of := range byNode {
+		if slices.ContainsFunc(of, func(f driver.Diagnosis) bool { return f.Verdict == driver.Refuse }) {
+			bad = append(bad, d.nodes[i].name)
+		} else {
+			well++
+		}
+	}
+	found := fmt.Sprintf("%d of %d nodes are well, %d are needed", well, len(d.nodes), d.need)
+	switch {
+	case well < d.need:
+		say("majority", driver.Refuse, found+": not "+strings.Join(bad, ", "), "no lock can be taken or renewed", "see what is said of these nodes")
+	case well == d.need && len(bad) > 0:
+		say("majority", driver.Caution, found+": not "+strings.Join(bad, ", "), "one failure more, and no lock can be taken or renewed", "see what is said of these nodes")
+	case len(bad) > 0:
+		say("majority", driver.Caution, found+": not "+strings.Join(bad, ", "), "the quorum survives fewer failures", "see what is said of these nodes")
+	default:
+		say("majority", driver.Fine, found, "", "")
+	}
+	return well
+}
+
+// disagreements are rules that hold at some nodes only.
+func disagreements(nodes []*node, byNode [][]driver.Diagnosis, say sayer) {
+	for _, check := range []string{"version", "eviction", "persistence", "durability"} {
+		var texts []string
+		who := map[string][]string{}
+		for i, of := range byNode {
+			for _, f := range of {
+				if f.Check != check || f.Verdict == driver.Unseen {
+					continue
+				}
+				if who[f.Found] == nil {
+					texts = append(texts, f.Found)
+				}
+				who[f.Found] = append(who[f.Found], nodes[i].name)
+			}
+		}
+		if len(texts) < 2 {
+			continue
+		}
+		var parts []string
+		for _, text := range texts {
+			parts = append(parts, fmt.Sprintf("%s at %s", text, strings.Join(who[text], ", ")))
+		}
+		say("agreement", driver.Caution, "nodes differ in "+check+": "+strings.Join(parts, "; "), "a failure that some survive others do not, and which ones decides "+
+			"whether a lock is lost", "give all nodes the same settings and version")
+	}
+}
+
+// diagnoseUse takes a lock of the quorum's, unless that would be the first thing that some nodes hear of it.
+func (d *Driver) diagnoseUse(ctx context.Context, ttl time.Duration, byNode [][]driver.Diagnosis, say sayer) {
+	for _, of := range byNode {
+		if slices.ContainsFunc(of, func(f driver.Diagnosis) bool { return f.Check == "mark" && f.Verdict >= driver.Caution }) {
+			say("use", driver.Unseen, "not tried, because nodes abstain or are new", "it is not known", "see the marks of the nodes, and ask again")
+			return
+		}
+	}
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // cannot fail
+	const lasts = 10 * time.Second
+	req := &driver.AcquireRequest{
+		Ref: driver.Ref{Key: "holdlock-doctor/" + hex.EncodeToString(b[:4]), Nonce: hex.EncodeToString(b[4:])},
+		TTL: min(lasts, d.opts.MaxTTL), Holder: driver.Holder{Label: "holdlock doctor"},
+	}
+	ctx, cancel := context.WithTimeout(ctx, doctorBudget)
+	defer cancel()
+	var took []time.Duration
+	_, err := d.Acquire(ctx, req)
+	for range 10 {
+		if err != nil {
+			break
+		}
+		sent := time.Now()
+		_, err = d.Renew(ctx, &driver.RenewRequest{Ref: req.Ref, TTL: req.TTL})
+		took = append(took, time.Since(sent))
+	}
+	if end := d.Release(ctx, &driver.ReleaseRequest{Ref: req.Ref}); err == nil {
+		err = end
+	}
+	switch {
+	case errors.Is(err, driver.ErrAbstains):
+		say("use", driver.Caution, err.Error(), "no lock can be taken meanwhile", "wait")
+		return
+	case err != nil:
+		say("use", driver.Refuse, err.Error(), "locks do not work", "see what is said of the nodes")
+		return
+	}
+	say("use", driver.Fine, "acquire, renew and release work", "", "")
+	slices.Sort(took)
+	slowest := took[len(took)-1]
+	found := fmt.Sprintf("the majority answers within %s, the slowest of %d took %s, with a TTL of %s", took[len(took)/2].Round(10*time.Microsecond), len(took),
+		slowest.Round(10*time.Microsecond), ttl)
+	if slowest > ttl/10 {
+		say("round trip", driver.Caution, found, "a few slow renewals, and the lease is lost", "a TTL of "+(20*slowest).Round(time.Second).String()+" or more, or nearer nodes")
+		return
+	}
+	say("round trip", driver.Fine, found, "", "")
+}
