@@ -3,6 +3,7 @@
 package pghold
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,8 +13,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/internal/testenv"
+	onceonly "github.com/holdlock/holdlock/once"
 )
 
 // jobRequest returns a request for a run of a job.
@@ -262,6 +265,21 @@ func TestJobRecordsAreDurable(t *testing.T) {
 	if got := keeping(); got != driver.SyncedRecords {
 		t.Errorf("records are kept %s", got)
 	}
+	harmful := func(policy onceonly.Policy) error { // a job that must not run twice
+		l, err := leaseClient(t, p.URL(), schema).NewLock("harmful", &holdlock.LockOptions{DoubleRun: holdlock.Harmful})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = onceonly.Do(testContext(t), l.For(newSchema()), &onceonly.Options{OnLapse: policy},
+			func(context.Context, *onceonly.Run) ([]byte, error) { return nil, nil })
+		return err
+	}
+	if err := harmful(onceonly.Hold); err != nil {
+		t.Errorf("a Harmful job under Hold: %v", err)
+	}
+	if err := harmful(onceonly.Rerun); !errors.Is(err, holdlock.ErrRefused) {
+		t.Errorf("a Harmful job under Rerun: %v, want ErrRefused", err)
+	}
 	lazy := leaseDriver(t, p.URL("synchronous_commit=off"), schema, LeaseOptions{})
 	if tr := lazy.Traits(); tr.Records != driver.SyncedRecords || tr.Fencing == driver.Durable {
 		t.Errorf("with synchronous_commit off: records %s, tokens %s", tr.Records, tr.Fencing)
@@ -293,6 +311,9 @@ func TestJobRecordsAreDurable(t *testing.T) {
 	testenv.Eventually(t, "the replica is connected", func() bool { return p.Do(t, "SELECT count(*) FROM pg_stat_replication") == "1" })
 	if got := keeping(); got != driver.WhileItLasts {
 		t.Errorf("with a replica that nobody waits for records are kept %s", got)
+	}
+	if err := harmful(onceonly.Hold); !errors.Is(err, holdlock.ErrRefused) {
+		t.Errorf("with a replica that nobody waits for a Harmful job: %v, want ErrRefused", err)
 	}
 	for _, tt := range []struct {
 		fsync           bool
@@ -530,6 +551,8 @@ func TestMigrateFromLayout1(t *testing.T) {
 	if got := acquire("ours", "c"); got != "granted" {
 		t.Errorf("what we gave back is %s to the release before", got)
 	}
+	// On a busy machine this takes longer than a waiter that polls may be silent.
+	p.Do(t, inSchema(`UPDATE "holdlock".waiter SET seen = now() + interval '1 minute'`, schema))
 	if got := ask(sql.release, "", "theirs", "a", int64(0), false); got != "released" {
 		t.Errorf("the release before gives back: %s", got)
 	}

@@ -83,8 +83,9 @@ func TestMigrateWithoutTheRightToCreateSchemas(t *testing.T) {
 	p := testenv.SharedPostgres(t)
 	ctx := testContext(t)
 	schema := newSchema()
-	p.Do(t, inSchema(`CREATE ROLE migrator LOGIN; CREATE SCHEMA "holdlock" AUTHORIZATION migrator;`, schema))
-	conn := connect(t, strings.Replace(p.URL(), "postgres@", "migrator@", 1))
+	role := strings.ReplaceAll(strings.ToLower(schema), " ", "_") + "_migrator" // the server is shared, also with another run
+	p.Do(t, inSchema(`CREATE ROLE `+role+` LOGIN; CREATE SCHEMA "holdlock" AUTHORIZATION `+role, schema))
+	conn := connect(t, strings.Replace(p.URL(), "postgres@", role+"@", 1))
 	if err := Migrate(ctx, conn, newSchema()); errorCode(err) != "42501" {
 		t.Errorf("migrating a schema that is not there: %v", err)
 	}
