@@ -220,9 +220,10 @@ BEGIN
 		END IF;
 
 		IF NOT fresh THEN
-			ending := CASE WHEN r.broken IS NOT NULL THEN 3 WHEN r.state = 1 THEN 2 WHEN r.state = 0 THEN 0 ELSE 1 END;
+			ending := CASE WHEN r.broken IS NOT NULL THEN 3 WHEN r.state = 1 THEN 2 WHEN r.state = 0 THEN 0
+				WHEN r.prior IS NOT NULL THEN r.previous ELSE 1 END; -- as in acquire
 			IF ending IN (2, 3) THEN
-				earlier := "holdlock".term_json(r);
+				earlier := CASE WHEN r.broken IS NULL AND r.state <> 1 THEN r.prior ELSE "holdlock".term_json(r) END;
 			END IF;
 		END IF;
 		IF NOT fresh OR next <> made THEN
