@@ -63,6 +63,12 @@ func (c *collector) acquired(d *LeaseDriver) {
 				return // the next one will
 			}
 		}
+		for removed := rowsPerStep; removed == rowsPerStep; {
+			var err error
+			if removed, err = d.collectJobs(ctx, rowsPerStep); err != nil {
+				return
+			}
+		}
 	})
 }
 
@@ -70,6 +76,12 @@ func (c *collector) acquired(d *LeaseDriver) {
 func (d *LeaseDriver) collect(ctx context.Context, rows int) (removed int, err error) {
 	err = d.step(ctx, "collect", d.namespace, d.sql.collect, []any{d.namespace, rows},
 		func(r pgx.Rows) error { return r.Scan(&removed) })
+	return removed, err
+}
+
+// collectJobs removes some of the records that are not kept any more.
+func (d *LeaseDriver) collectJobs(ctx context.Context, rows int) (removed int, err error) {
+	err = d.step(ctx, "collect", d.namespace, d.sql.collectJobs, []any{rows}, func(r pgx.Rows) error { return r.Scan(&removed) })
 	return removed, err
 }
 

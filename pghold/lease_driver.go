@@ -20,8 +20,8 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// A LeaseDriver is one program's access to the lease rows. It implements driver.Driver, BatchRenewer, Waiter, Lister and
-// Breaker, and is safe for concurrent use.
+// A LeaseDriver is one program's access to the lease rows. It implements driver.Driver, BatchRenewer, Waiter, Lister,
+// Breaker, Journal and Ledger, and is safe for concurrent use.
 //
 // Each step is one call of a function in the schema, in one statement that is a transaction: one round trip. The statement
 // is sent with its parameters and nothing is prepared that outlives it, so any pooler may stand in between.
@@ -52,6 +52,8 @@ var _ interface {
 	driver.Waiter
 	driver.Lister
 	driver.Breaker
+	driver.Journal
+	driver.Ledger
 } = (*LeaseDriver)(nil)
 
 const (
@@ -102,6 +104,7 @@ func newLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions, idle ti
 		return nil, fmt.Errorf("pghold: opening %s: %w", where, Refusal(err))
 	}
 	d.traits = LeaseTraits(facts.durable)
+	d.traits.Records = facts.records
 	d.traits.Location = fmt.Sprintf("postgres %s, schema %s", where, schema)
 	if opts.Namespace != "" {
 		d.traits.Location += fmt.Sprintf(", namespace %q", opts.Namespace)
@@ -187,6 +190,7 @@ func location(c *pgx.ConnConfig) string {
 type facts struct {
 	durable       bool // what is committed is on disk
 	readCommitted bool // is the default
+	records       driver.Keeping
 }
 
 func (d *LeaseDriver) lookAround(ctx context.Context) (f facts, err error) {
@@ -195,12 +199,13 @@ func (d *LeaseDriver) lookAround(ctx context.Context) (f facts, err error) {
 		return f, err
 	}
 	defer conn.Release()
-	var replica, readOnly bool
-	var isolation string
+	var replica, readOnly, fsync, standbys bool
+	var isolation, commit, awaited string
 	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only')::boolean,
-		pg_catalog.current_setting('default_transaction_isolation'),
-		pg_catalog.current_setting('synchronous_commit') <> 'off' AND pg_catalog.current_setting('fsync')::boolean`).
-		Scan(&replica, &readOnly, &isolation, &f.durable)
+		pg_catalog.current_setting('default_transaction_isolation'), pg_catalog.current_setting('synchronous_commit'),
+		pg_catalog.current_setting('fsync')::boolean, pg_catalog.current_setting('synchronous_standby_names'),
+		EXISTS (SELECT FROM pg_catalog.pg_stat_replication)`).
+		Scan(&replica, &readOnly, &isolation, &commit, &fsync, &awaited, &standbys)
 	switch {
 	case err != nil:
 		return f, err
@@ -209,7 +214,9 @@ func (d *LeaseDriver) lookAround(ctx context.Context) (f facts, err error) {
 	case readOnly:
 		return f, fmt.Errorf("%w: default_transaction_read_only is on for this user or database; locks have to be written", errReadOnly)
 	}
+	f.durable = fsync && commit != "off"
 	f.readCommitted = isolation == "read committed"
+	f.records = recordKeeping(fsync, commit, awaited, standbys)
 	return f, checkLayout(ctx, conn, d.schema)
 }
 
@@ -258,13 +265,26 @@ func (d *LeaseDriver) step(ctx context.Context, verb, key, sql string, args []an
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.open, cancel)()
-	explicit := d.explicit.Load()
-	err := d.send(ctx, explicit, sql, args, scan)
-	if code(err) == serializationFailure && !explicit {
-		// The default isolation has been changed since. Nothing was done, so it is done once more.
-		d.explicit.Store(true)
-		err = d.send(ctx, true, sql, args, scan)
+	err := d.send(ctx, d.explicit.Load(), sql, args, scan)
+	for try := range time.Duration(stepTries - 1) {
+		switch code(err) {
+		case serializationFailure: // the default isolation has been changed since
+			d.explicit.Store(true)
+		case deadlockDetected: // with somebody else's transaction: our own steps lock in one order
+			select { // so that the other one gets on, and this is not the next deadlock
+			case <-time.After((try + 1) * afterDeadlock):
+			case <-ctx.Done():
+			}
+		default:
+			return d.stepFailure(ctx, verb, key, err)
+		}
+		err = d.send(ctx, d.explicit.Load(), sql, args, scan) // nothing was done, so it is done once more
 	}
+	return d.stepFailure(ctx, verb, key, err)
+}
+
+// stepFailure says why a step failed; nil if it did not.
+func (d *LeaseDriver) stepFailure(ctx context.Context, verb, key string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -276,6 +296,11 @@ func (d *LeaseDriver) step(ctx context.Context, verb, key, sql string, args []an
 	}
 	return leaseFailure(verb, key, err)
 }
+
+const (
+	stepTries     = 3 // how often a step is sent that the server has rolled back because of others
+	afterDeadlock = 100 * time.Millisecond
+)
 
 // send runs the statement. A connection on which anything went wrong but the server's refusal is closed by pgx and not
 // used again.

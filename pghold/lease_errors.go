@@ -12,6 +12,7 @@ import (
 // The codes of PostgreSQL that mean something to a lease row.
 const (
 	serializationFailure = "40001"
+	deadlockDetected     = "40P01"
 	readOnlyTransaction  = "25006"
 	noRights             = "42501"
 	noFunction           = "42883"

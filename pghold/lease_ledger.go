@@ -32,8 +32,6 @@ SELECT lock FROM changed UNION ALL SELECT lock FROM made`
 	usageBatch = 200 // records in one statement
 	usageTries = 500 // as often as others may get in between; somebody gets on each time
 	usageSweep = 50  // about one update in so many removes old records
-
-	deadlockDetected = "40P01"
 )
 
 // UpdateRecords implements driver.Ledger.

@@ -15,11 +15,13 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// leaseSQL are the statements, with the schema in them. The functions are in sql/1.sql.
+// leaseSQL are the statements, with the schema in them. The functions are in sql/1.sql and, those about jobs, in sql/2.sql.
 type leaseSQL struct {
 	acquire, renew, release, breakTerm, list, inspect string
 	stand, leave, poll, collect, name, claims         string
 	usage, writeUsage, readUsage, oldUsage            string
+	claim, finish, giveUp, settle, collectJobs        string
+	job, jobs, undoneJobs                             string
 }
 
 func newLeaseSQL(schema string) leaseSQL {
@@ -39,6 +41,13 @@ func newLeaseSQL(schema string) leaseSQL {
 		claims:    in(claimsStatement),
 
 		usage: in(usageStatement), writeUsage: in(writeUsageStatement), readUsage: in(readUsageStatement), oldUsage: in(oldUsageStatement),
+
+		claim:       in(claimStatement),
+		finish:      in(`SELECT "holdlock".finish($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`),
+		giveUp:      in(`SELECT "holdlock".give_up($1, $2, $3, $4)`),
+		settle:      in(`SELECT "holdlock".settle($1, $2, $3, $4, $5, $6, $7)`),
+		collectJobs: in(`SELECT "holdlock".collect_jobs($1)`),
+		job:         in(jobStatement), jobs: in(jobsStatement("")), undoneJobs: in(jobsStatement(" AND j.state <> 5")),
 	}
 }
 
@@ -65,8 +74,16 @@ func (d *LeaseDriver) Acquire(ctx context.Context, req *driver.AcquireRequest) (
 	if err != nil {
 		return driver.Grant{}, leaseFailure(verb, key, &unsentError{err})
 	}
-	answer, rest, err := d.word(ctx, verb, key, d.sql.acquire,
-		d.namespace, key, req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), int64(min(req.Floor, driver.MaxToken)), string(holder))
+	args := []any{
+		d.namespace, key, req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), int64(min(req.Floor, driver.MaxToken)), string(holder),
+	}
+	var answer, rest string
+	var j *jobRow
+	if req.Once != nil {
+		answer, rest, j, err = d.claim(ctx, key, args, req.Once)
+	} else {
+		answer, rest, err = d.word(ctx, verb, key, d.sql.acquire, args...)
+	}
 	if err != nil {
 		return driver.Grant{}, err
 	}
@@ -75,6 +92,10 @@ func (d *LeaseDriver) Acquire(ctx context.Context, req *driver.AcquireRequest) (
 		g, err := parseGrant(key, rest)
 		if err != nil {
 			return driver.Grant{}, leaseFailure(verb, key, err)
+		}
+		if j != nil {
+			shown := j.show(key)
+			g.Job = &shown
 		}
 		d.collector.acquired(d)
 		return g, nil
@@ -92,6 +113,9 @@ func (d *LeaseDriver) Acquire(ctx context.Context, req *driver.AcquireRequest) (
 	case "exhausted":
 		err = driver.ErrTokensExhausted
 	default:
+		if err := claimAnswer(key, answer, rest, j); err != nil {
+			return driver.Grant{}, err
+		}
 		return driver.Grant{}, leaseFailure(verb, key, fmt.Errorf("the server answered %q", answer))
 	}
 	return driver.Grant{}, fmt.Errorf("pghold: %s %q: %w (%w)", verb, key, err, driver.ErrNotApplied)
@@ -203,11 +227,28 @@ func goneError(verb, key, answer, detail string) error {
 
 // Release implements driver.Driver.
 func (d *LeaseDriver) Release(ctx context.Context, req *driver.ReleaseRequest) error {
-	d.refusals.forget(req.Ref.Key)
-	answer, rest, err := d.word(ctx, "release", req.Ref.Key, d.sql.release,
-		d.namespace, req.Ref.Key, req.Ref.Nonce, micros(req.KeepFor), req.Undo)
-	if err == nil && answer != "released" {
-		err = goneError("release", req.Ref.Key, answer, rest)
+	const verb = "release"
+	key := req.Ref.Key
+	d.refusals.forget(key)
+	args := []any{d.namespace, key, req.Ref.Nonce, micros(req.KeepFor)}
+	var answer, rest string
+	var err error
+	switch {
+	case req.Record != nil:
+		answer, rest, err = d.finish(ctx, key, args, req.Record)
+	case req.Undo: // also of what it may have claimed
+		answer, rest, err = d.word(ctx, verb, key, d.sql.giveUp, args...)
+	default:
+		answer, rest, err = d.word(ctx, verb, key, d.sql.release, append(args, false)...)
+	}
+	switch {
+	case err != nil || answer == "released" || answer == "recorded":
+	case answer == "unclaimed":
+		err = fmt.Errorf("pghold: %s %q: %w", verb, key, driver.ErrUnclaimed)
+	case answer == "bad":
+		err = badRecord(verb, key, rest)
+	default:
+		err = goneError(verb, key, answer, rest)
 	}
 	d.hub.freed()
 	return err

@@ -18,7 +18,7 @@ const DefaultSchema = "holdlock"
 
 // The layout is a wire format: programs built with different releases share it.
 const (
-	schemaVersion = 1 // what Migrate makes
+	schemaVersion = 2 // what Migrate makes
 	// oldestProgram is written into the schema: the oldest layout whose programs may still use this one. So a fleet can be
 	// migrated before its last program is restarted with the new release.
 	oldestProgram = 1
