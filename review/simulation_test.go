@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 2, "how many seeds TestSimulation tries")
+	seeds = flag.Int("seeds", 1, "how many seeds TestSimulation and TestUsers try")
 	seed  = flag.Uint64("seed", 0, "try this seed only")
 )
 

@@ -71,7 +71,7 @@ var stories = []story{
 			r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
 			m.beside(func() {
 				l := m.program().lock(lock, o)
-				m.every(45*minute, 5*second, r, func() bool {
+				m.every(90*minute, 5*second, r, func() bool {
 					_ = run(l, between(r, 2*second, 20*second))
 					return true
 				})
@@ -85,7 +85,7 @@ var stories = []story{
 		twoHosts(m, lock, o, r, hour, longest/10, longest)
 	}},
 	{title: "a leader that changes now and then", live: func(m *calendar, lock string, r *rand.Rand) {
-		o := declared(10 * minute)
+		o := declared(30 * minute)
 		o.MaxHold = holdlock.Forever
 		for range 3 {
 			r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
@@ -123,6 +123,7 @@ var stories = []story{
 		}
 	}},
 	{title: "the store was away for a moment", live: func(m *calendar, lock string, r *rand.Rand) {
+		twoHosts(m, lock, declared(minute), r, 20*minute, 5*second, 30*second)
 		at := 1 + 28*r.Float64()
 		m.beside(func() {
 			p, blip := m.program(), false
@@ -137,7 +138,6 @@ var stories = []story{
 				return true
 			})
 		})
-		twoHosts(m, lock, declared(minute), r, 20*minute, 5*second, 30*second)
 	}},
 	{title: "restarted every day", live: func(m *calendar, lock string, r *rand.Rand) {
 		for range 2 {
@@ -264,7 +264,7 @@ var stories = []story{
 		})
 	}},
 	{title: "stuck until today", wants: []string{"blocking"}, live: func(m *calendar, lock string, r *rand.Rand) {
-		at, o := 15+10*r.Float64(), declared(5*minute)
+		at, o := 22+4*r.Float64(), declared(5*minute)
 		o.MaxHold = holdlock.Forever
 		twoHosts(m, lock, o, r, 20*minute, 10*second, minute)
 		m.beside(func() {
@@ -300,7 +300,7 @@ var stories = []story{
 		}
 	}},
 	{title: "waits in vain", wants: []string{"starving"}, live: func(m *calendar, lock string, r *rand.Rand) {
-		o := declared(minute)
+		o := declared(5 * minute)
 		o.Wait = 5 * second
 		for range 4 {
 			r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
@@ -318,7 +318,7 @@ var stories = []story{
 	}},
 	{title: "a TTL of a second", wants: []string{"TTL too tight"}, minds: []string{"lost", "lapsed"}, live: func(m *calendar, lock string, r *rand.Rand) {
 		o := declared(time.Duration(1000+r.IntN(1000)) * time.Millisecond)
-		twoHosts(m, lock, o, r, 3*hour, 5*second, 20*second)
+		twoHosts(m, lock, o, r, 4*hour, 3*second, 8*second)
 		m.beside(func() {
 			p := m.program()
 			l := p.lock(lock, o)
@@ -326,7 +326,7 @@ var stories = []story{
 				if r.IntN(12) == 0 {
 					p.away(faultdriver.Renew, faultdriver.RenewBatch)
 				}
-				_ = run(l, between(r, 5*second, 20*second))
+				_ = run(l, between(r, 5*second, 10*second))
 				p.back()
 				return true
 			})
