@@ -55,6 +55,7 @@ func (p Period) Days() float64 { return p.To.Sub(p.From).Hours() / 24 }
 // subject is a lock in a period, as the rules see it.
 type subject struct {
 	*ledger.Usage
+	lock     *ledger.Lock
 	period   Period // not before the lock was known
 	declared *ledger.Declaration
 	all      []ledger.Declaration
@@ -62,7 +63,7 @@ type subject struct {
 
 // subjectOf looks at a lock in a period.
 func subjectOf(l *ledger.Lock, p Period) *subject {
-	s := &subject{Usage: &ledger.Usage{}, period: p, all: l.Declared}
+	s := &subject{Usage: &ledger.Usage{}, lock: l, period: p, all: l.Declared}
 	if len(l.Declared) > 0 {
 		s.declared = &l.Declared[0]
 	}
@@ -85,6 +86,10 @@ func subjectOf(l *ledger.Lock, p Period) *subject {
 // Judge returns the findings on one lock, the most severe first.
 func Judge(l *ledger.Lock, p Period) (found []Finding) {
 	s := subjectOf(l, p)
+	rules := rules
+	if s.inShadow() {
+		rules = rulesInShadow
+	}
 	for _, rule := range rules {
 		for _, f := range rule(s) {
 			f.Lock = l.Name

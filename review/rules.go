@@ -17,6 +17,9 @@ var rules = []rule{
 	undeclared, guardUnseen, riskAccepted, uncontended, declaredIdempotent, unused,
 }
 
+// rulesInShadow are for a lock in shadow mode: what the others look at does not hurt it.
+var rulesInShadow = []rule{drifted, inShadow, unused}
+
 func one(kind string, s Severity, evidence, advice string) []Finding {
 	return []Finding{{Kind: kind, Severity: s, Evidence: evidence, Advice: advice}}
 }
@@ -211,6 +214,7 @@ func difference(a, b *ledger.Declaration) string {
 		{"renewal off", fmt.Sprint(a.RenewOff), fmt.Sprint(b.RenewOff)},
 		{"double run", a.DoubleRun.String(), b.DoubleRun.String()},
 		{"guard", a.Guard.String(), b.Guard.String()},
+		{"shadow mode", fmt.Sprint(a.Shadow), fmt.Sprint(b.Shadow)},
 	} {
 		if d.a != d.b {
 			return fmt.Sprintf("%s is %s and %s", d.what, d.a, d.b)
@@ -244,9 +248,12 @@ func riskAccepted(s *subject) []Finding {
 		"ask whether that still holds")
 }
 
+// That nobody was met says something from so many attempts in so many days on.
+const enough, enoughDays = 300, 14
+
 func uncontended(s *subject) []Finding {
 	n := s.Get(ledger.Attempts)
-	if n < 300 || s.period.Days() < 14 || s.Get(ledger.Contended) > 0 {
+	if n < enough || s.period.Days() < enoughDays || s.Get(ledger.Contended) > 0 {
 		return nil
 	}
 	return one("uncontended", Note,

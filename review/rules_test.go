@@ -47,6 +47,7 @@ func TestThresholds(t *testing.T) {
 		return d
 	}
 	type counts = map[ledger.Counter]uint64
+	shadow := with(func(d *ledger.Declaration) { d.Shadow = true })
 	off := with(func(d *ledger.Declaration) { d.RenewOff, d.TTL = true, 100*time.Second })
 	for _, c := range []struct {
 		name string
@@ -84,6 +85,11 @@ func TestThresholds(t *testing.T) {
 		{"long TTL, rare", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 20, ledger.Contended: 1}), ""},
 		{"long TTL, often", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 300, ledger.Contended: 1}), "TTL too long warning"},
 		{"long TTL, by key", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 300, ledger.Keyed: 300}), ""},
+		{"shadow, new", made(shadow, nil), "shadow note"},
+		{"shadow, nobody met", made(shadow, counts{ledger.Attempts: 300, ledger.Granted: 300}), "shadow note"},
+		{"shadow, met", made(shadow, counts{ledger.Attempts: 300, ledger.Overlaps: 1, ledger.Contended: 1}), "shadow warning"},
+		{"shadow, harmless", made(with(func(d *ledger.Declaration) { d.DoubleRun, d.Shadow = holdlock.Harmless, true }), counts{ledger.Attempts: 9, ledger.Overlaps: 1}), "shadow note"},
+		{"shadow is judged by nothing else", made(shadow, counts{ledger.Lapsed: 3, ledger.LostGone: 9, ledger.LostMaxHold: 3, ledger.Granted: 9, ledger.Attempts: 9}), "shadow note"},
 		{"expiry 20 times the work", made(off, nil, many(100, 5*time.Second)...), ""},
 		{"expiry over 20 times the work", made(off, nil, many(100, 4*time.Second)...), "TTL too long warning"},
 	} {

@@ -154,6 +154,10 @@ var lives = []life{
 		l := s.declare(name, holdlock.LockOptions{TTL: 4 * time.Hour, DoubleRun: holdlock.Costly})
 		s.schedule(rng, l, 45*time.Minute, 5*time.Minute, lognormal(20*time.Second, 0.5))
 	}},
+	{"shadow", []string{"shadow"}, nil, func(s *sim, rng *rand.Rand, name string) {
+		l := s.declare(name, holdlock.LockOptions{TTL: 30 * time.Second, DoubleRun: holdlock.Costly, Mode: holdlock.Shadow})
+		s.schedule(rng, l, 40*time.Minute, 5*time.Minute, lognormal(time.Minute, 0.5))
+	}},
 	{"cut off", []string{"overrunning"}, nil, func(s *sim, rng *rand.Rand, name string) {
 		l := s.declare(name, holdlock.LockOptions{TTL: 30 * time.Second, MaxHold: 90 * time.Second, DoubleRun: holdlock.Costly})
 		s.schedule(rng, l, 45*time.Minute, 5*time.Minute, func(rng *rand.Rand) time.Duration {

@@ -363,6 +363,11 @@ var stories = []story{
 		o.DoubleRun = holdlock.Harmless
 		twoHosts(m, lock, o, r, hour, 5*second, 2*minute)
 	}},
+	{title: "being tried without", wants: []string{"shadow"}, live: func(m *calendar, lock string, r *rand.Rand) {
+		o := declared(minute)
+		o.Mode = holdlock.Shadow
+		twoHosts(m, lock, o, r, hour, 5*second, 2*minute)
+	}},
 	{title: "no longer used", wants: []string{"unused"}, live: func(m *calendar, lock string, r *rand.Rand) {
 		last := 4 + 10*r.Float64()
 		o := declared(minute)

@@ -110,7 +110,7 @@ func (r *Recorder) Declare(name string, o holdlock.LockOptions) {
 	today := driver.DayOf(time.Now())
 	d := Declaration{
 		TTL: o.TTL, MaxHold: o.MaxHold, MinHold: o.MinHold, RenewOff: o.Renew == holdlock.RenewOff, DoubleRun: o.DoubleRun,
-		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, First: today, Last: today, Host: r.host,
+		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, Shadow: o.Mode == holdlock.Shadow, First: today, Last: today, Host: r.host,
 	}
 	e := r.entry(name)
 	e.mu.Lock()

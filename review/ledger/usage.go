@@ -37,6 +37,7 @@ const (
 	Overlaps                            // shadow mode: runs that the lock would have prevented
 	Keyed                               // attempts for a key of the lock
 	LostDisconnected                    // leases that were lost with their connection
+	Unseen                              // shadow mode: runs of which the store could not say whether they overlapped
 	counters
 )
 
