@@ -17,7 +17,15 @@ import (
 type Options struct {
 	// Every is how often counts go to the store, while there are any. Default 10 s.
 	Every time.Duration
-	// Logger gets a line when the store's records cannot be used. nil is silent.
+	// Store is where the counts are kept. Default: the store of the locks. It is for those that keep none, which are quorums and
+	// clients for transactions only: any driver with a driver.Ledger will do, such as that of one node of the quorum. The
+	// recorder does not close it; close it after the client's Shutdown.
+	Store driver.Ledger
+	// Spool is a directory for what could not be sent until Stop, so that a program which ends during an outage loses nothing:
+	// the next recorder with the same directory sends it. Each store needs a directory of its own. Default: none, and such
+	// counts are lost. It is made if there is none, for this user only.
+	Spool string
+	// Logger gets a line when counts cannot be recorded. nil is silent.
 	Logger *slog.Logger
 }
 
@@ -30,7 +38,7 @@ const (
 // A Recorder counts what happens to the locks of one client. Give it to holdlock.ClientOptions.Recorder; the client starts it,
 // and stops it in Shutdown. It is safe for concurrent use.
 //
-// What has not been sent yet is lost if the process is killed. If the store does not answer, the counts are kept and sent again;
+// What has not been sent yet is lost if the process is killed, or ends while the store is away; see Options.Spool. If the store does not answer, the counts are kept and sent again;
 // should it have taken them the first time, they count once, unless more than four other programs have sent theirs to the
 // same record in between.
 type Recorder struct {
@@ -86,12 +94,18 @@ func New(opts *Options) *Recorder {
 
 // Start implements holdlock.Recorder.
 func (r *Recorder) Start(l driver.Ledger, host string) {
+	if r.opts.Store != nil {
+		l = r.opts.Store
+	}
+	if l == nil && r.opts.Logger != nil {
+		r.opts.Logger.Warn("holdlock: the usage of locks is not recorded, because their store keeps no records; set ledger.Options.Store")
+	}
 	r.ledger, r.host = l, host
 	r.timer = time.AfterFunc(time.Hour, r.tick)
 	r.timer.Stop()
 }
 
-// Stop implements holdlock.Recorder: it sends what there is. Nothing is counted afterwards.
+// Stop implements holdlock.Recorder: it sends what there is, or spools it. Nothing is counted afterwards.
 func (r *Recorder) Stop(ctx context.Context) error {
 	r.state.Lock()
 	r.stopped = true
@@ -99,7 +113,14 @@ func (r *Recorder) Stop(ctx context.Context) error {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	return r.Flush(ctx)
+	err := r.Flush(ctx)
+	if err != nil && r.opts.Spool != "" {
+		if failed := r.spool(); failed != nil {
+			return errors.Join(err, failed)
+		}
+		return nil
+	}
+	return err
 }
 
 // Declare implements holdlock.Recorder.
@@ -216,22 +237,33 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	r.flushing.Lock()
 	defer r.flushing.Unlock()
 	r.collect()
+	if err := r.send(ctx); err != nil {
+		return err
+	}
+	return r.sendSpooled(ctx)
+}
+
+// send sends the batches, oldest first. Called with flushing held.
+func (r *Recorder) send(ctx context.Context) error {
 	for len(r.unsent) > 0 {
-		b := r.unsent[0]
-		b.tried = true
-		if err := r.ledger.UpdateRecords(ctx, b.day, b.locks(), func(lock string, old []byte) []byte {
-			out, err := b.merge(lock, old)
-			if err != nil {
-				r.warn(lock, err)
-				return old
-			}
-			return out
-		}); err != nil {
+		if err := r.sendBatch(ctx, r.unsent[0]); err != nil {
 			return err
 		}
 		r.unsent = r.unsent[1:]
 	}
 	return nil
+}
+
+func (r *Recorder) sendBatch(ctx context.Context, b *batch) error {
+	b.tried = true
+	return r.ledger.UpdateRecords(ctx, b.day, b.locks(), func(lock string, old []byte) []byte {
+		out, err := b.merge(lock, old)
+		if err != nil {
+			r.warn(lock, err)
+			return old
+		}
+		return out
+	})
 }
 
 // collect takes what the entries have into a batch for each day. A batch that has been tried is not added to: the store may have

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/review"
 	"github.com/holdlock/holdlock/review/ledger"
@@ -32,9 +31,17 @@ func (r *reviewCmd) Run(g *globals) error {
 		return err
 	}
 	defer drv.Close()
-	book, ok := driver.As[driver.Ledger](drv)
-	if !ok {
-		return fmt.Errorf("%s keeps no record of what locks do, so there is nothing to review", drv.Traits().Location)
+	apart, book, err := g.openLedger()
+	if err != nil {
+		return err
+	}
+	if apart != nil {
+		defer apart.Close()
+	} else if own, ok := driver.As[driver.Ledger](drv); ok {
+		book = own
+	} else {
+		return usage(fmt.Sprintf("%s keeps no record of what locks do. Name a store that does with --ledger or HOLDLOCK_LEDGER, "+
+			"for holdlock run as well: one of the nodes, as redis://HOST, or another store. Programs set ledger.Options.Store", drv.Traits().Location))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 12*g.Timeout) // a month is many days
 	defer cancel()
@@ -150,6 +157,3 @@ func (d *days) UnmarshalText(b []byte) error {
 	*d = days(n)
 	return nil
 }
-
-// recorder counts what the locks of this process do.
-func recorder() holdlock.Recorder { return ledger.New(nil) }
