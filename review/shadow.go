@@ -35,7 +35,7 @@ func inShadow(s *subject) []Finding {
 		}
 		return one("shadow", severity, evidence, "if that did any harm, enforce the lock again; if it did none, take the lock out")
 	case n >= enough && days >= enoughDays:
-		return one("shadow", Note, fmt.Sprintf("%s: with 95%% confidence under %.2g%% do", evidence, 100*ruleOfThree(n)),
+		return one("shadow", Note, fmt.Sprintf("%s: with 95%% confidence under %s do", evidence, percent(ruleOfThree(n))),
 			"the lock prevents nothing: take it out")
 	}
 	return one("shadow", Note, evidence, fmt.Sprintf("that is too little to tell: wait for %d runs in %d days", enough, enoughDays))

@@ -132,7 +132,7 @@ func stillNeeded(s *subject) Answer {
 	case n < enough || s.period.Days() < enoughDays:
 		a.Why = fmt.Sprintf("none of %d attempts met another holder in %.0f days, which is too little to tell", n, s.period.Days())
 	default:
-		a.Verdict, a.Why = "perhaps not", fmt.Sprintf("none of %d attempts met another holder: with 95%% confidence under %.2g%% do", n, 100*ruleOfThree(n))
+		a.Verdict, a.Why = "perhaps not", fmt.Sprintf("none of %d attempts met another holder: with 95%% confidence under %s do", n, percent(ruleOfThree(n)))
 	}
 	return a
 }

@@ -30,10 +30,12 @@ type Options struct {
 }
 
 const (
-	maxLocks    = 1000            // that are counted by name
-	others      = "(other locks)" // and the rest of them
+	maxLocks    = 1000 // that are counted by name
 	flushBudget = 5 * time.Second
 )
+
+// Others is the name under which the locks of a program are counted that are too many to be counted by name.
+const Others = "(other locks)"
 
 // A Recorder counts what happens to the locks of one client. Give it to holdlock.ClientOptions.Recorder; the client starts it,
 // and stops it in Shutdown. It is safe for concurrent use.
@@ -175,7 +177,7 @@ func (r *Recorder) entry(name string) *entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.entries) >= maxLocks {
-		name = others
+		name = Others
 	}
 	if e = r.entries[name]; e == nil {
 		e = &entry{}

@@ -220,7 +220,7 @@ func TestManyLocks(t *testing.T) {
 	if err != nil || len(locks) != maxLocks+1 {
 		t.Fatalf("%d locks, %v", len(locks), err)
 	}
-	wantGrants(t, l, others, 500)
+	wantGrants(t, l, Others, 500)
 }
 
 // Counting allocates nothing once a lock has been seen.

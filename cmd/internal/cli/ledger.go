@@ -43,6 +43,33 @@ func (g *globals) openLedger() (driver.Driver, driver.Ledger, error) {
 	return d, book, nil
 }
 
+// book returns the ledger to read, the traits of the store of the locks, and what to call when done.
+func (g *globals) book() (driver.Ledger, driver.Traits, func(), error) {
+	drv, err := g.openDriver()
+	if err != nil {
+		return nil, driver.Traits{}, nil, err
+	}
+	apart, book, err := g.openLedger()
+	done := func() {
+		_ = drv.Close() // what was read is read
+		if apart != nil {
+			_ = apart.Close()
+		}
+	}
+	if own, ok := driver.As[driver.Ledger](drv); ok && book == nil {
+		book = own
+	}
+	if err == nil && book == nil {
+		err = usage(fmt.Sprintf("%s keeps no record of what locks do. Name a store that does with --ledger or HOLDLOCK_LEDGER, "+
+			"for holdlock run as well: one of the nodes, as redis://HOST, or another store. Programs set ledger.Options.Store", drv.Traits().Location))
+	}
+	if err != nil {
+		done()
+		return nil, driver.Traits{}, nil, err
+	}
+	return book, drv.Traits(), done, nil
+}
+
 // spoolDir is where counts wait for the store, "" if there is no place for it.
 func (g *globals) spoolDir() string {
 	dir := g.Spool

@@ -26,23 +26,11 @@ func (r *reviewCmd) Run(g *globals) error {
 	if name, key, _ := strings.Cut(r.Lock, "/"); key != "" {
 		return usage(fmt.Sprintf("reviews are about locks, not keys: holdlock review %s", name))
 	}
-	drv, err := g.openDriver()
+	book, traits, done, err := g.book()
 	if err != nil {
 		return err
 	}
-	defer drv.Close()
-	apart, book, err := g.openLedger()
-	if err != nil {
-		return err
-	}
-	if apart != nil {
-		defer apart.Close()
-	} else if own, ok := driver.As[driver.Ledger](drv); ok {
-		book = own
-	} else {
-		return usage(fmt.Sprintf("%s keeps no record of what locks do. Name a store that does with --ledger or HOLDLOCK_LEDGER, "+
-			"for holdlock run as well: one of the nodes, as redis://HOST, or another store. Programs set ledger.Options.Store", drv.Traits().Location))
-	}
+	defer done()
 	ctx, cancel := context.WithTimeout(context.Background(), 12*g.Timeout) // a month is many days
 	defer cancel()
 	now := time.Now()
@@ -58,11 +46,11 @@ func (r *reviewCmd) Run(g *globals) error {
 		var found bool
 		if locks, found = only(locks, r.Lock); !found {
 			return &exitError{code: exitUsage, kind: "usage", err: fmt.Errorf("nothing is known of lock %q in %s; names: holdlock review",
-				r.Lock, drv.Traits().Location)}
+				r.Lock, traits.Location)}
 		}
 	}
 	findings := review.JudgeAll(locks, period)
-	if err := r.print(g, locks, findings, period, drv.Traits()); err != nil {
+	if err := r.print(g, locks, findings, period, traits); err != nil {
 		return err
 	}
 	for _, f := range findings {
