@@ -52,6 +52,11 @@ type Period struct{ From, To time.Time }
 // Days returns the length in days, of 24 hours.
 func (p Period) Days() float64 { return p.To.Sub(p.From).Hours() / 24 }
 
+// holds says whether a day is part of the period. A host whose clock is ahead may be a day further.
+func (p Period) holds(d driver.Day) bool {
+	return d >= driver.DayOf(p.From) && d <= driver.DayOf(p.To)+1
+}
+
 // subject is a lock in a period, as the rules see it.
 type subject struct {
 	*ledger.Usage
@@ -72,7 +77,7 @@ func subjectOf(l *ledger.Lock, p Period) *subject {
 		known = min(known, l.Declared[i].First)
 	}
 	for day, u := range l.Days {
-		if day >= driver.DayOf(p.From) && day <= driver.DayOf(p.To) {
+		if p.holds(day) {
 			s.Merge(u)
 			known = min(known, day)
 		}

@@ -109,10 +109,20 @@ func reasons(s *subject) (text string) {
 	return text
 }
 
+// lasted is how long attempts were skipped behind a term. Hosts whose clocks differ by a day would make a day of it; but if all
+// terms have told their end, none was longer than the longest.
+func (s *subject) lasted(b ledger.Block) time.Duration {
+	took := b.Last.Sub(b.First)
+	if uint64(s.Hold.Count()) < s.Get(ledger.Granted) || s.declared == nil {
+		return took
+	}
+	return min(took, max(s.Hold.Max(), s.declared.MinHold)+time.Second) // the times of attempts are in seconds
+}
+
 func blocking(s *subject) (found []Finding) {
 	median := s.Hold.Median()
 	for _, b := range s.Blocks {
-		took := b.Last.Sub(b.First)
+		took := s.lasted(b)
 		if b.Skips < 10 || s.Hold.Count() < 20 || took <= 10*median {
 			continue
 		}

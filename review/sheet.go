@@ -83,7 +83,7 @@ func neverReleased(s *subject) Answer {
 	var longest time.Duration
 	var skips uint64
 	for _, b := range s.Blocks {
-		if took := b.Last.Sub(b.First); took > longest {
+		if took := s.lasted(b); took > longest {
 			longest, skips = took, b.Skips
 		}
 	}

@@ -47,6 +47,7 @@ type Recorder struct {
 	opts   Options
 	ledger driver.Ledger // nil: the store keeps no records, and nothing is counted
 	host   string
+	now    func() time.Time
 
 	mu      sync.RWMutex // guards the map, not what is in it
 	entries map[string]*entry
@@ -84,7 +85,7 @@ type batch struct {
 
 // New returns a recorder for one client.
 func New(opts *Options) *Recorder {
-	r := &Recorder{entries: map[string]*entry{}}
+	r := &Recorder{entries: map[string]*entry{}, now: time.Now}
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -130,7 +131,7 @@ func (r *Recorder) Declare(name string, o holdlock.LockOptions) {
 	if r.ledger == nil {
 		return
 	}
-	today := driver.DayOf(time.Now())
+	today := driver.DayOf(r.now())
 	d := Declaration{
 		TTL: o.TTL, MaxHold: o.MaxHold, MinHold: o.MinHold, RenewOff: o.Renew == holdlock.RenewOff, DoubleRun: o.DoubleRun,
 		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, Shadow: o.Mode == holdlock.Shadow, First: today, Last: today, Host: r.host,
@@ -149,7 +150,7 @@ func (r *Recorder) Observe(ev holdlock.Event) {
 	if r.ledger == nil {
 		return
 	}
-	now := time.Now()
+	now := r.now()
 	e := r.entry(ev.Name)
 	e.mu.Lock()
 	if day := driver.DayOf(now); day != e.day {
@@ -271,7 +272,7 @@ func (r *Recorder) sendBatch(ctx context.Context, b *batch) error {
 // collect takes what the entries have into a batch for each day. A batch that has been tried is not added to: the store may have
 // taken it, and knows it by its number.
 func (r *Recorder) collect() {
-	days, today := map[driver.Day]*batch{}, driver.DayOf(time.Now())
+	days, today := map[driver.Day]*batch{}, driver.DayOf(r.now())
 	for _, b := range r.unsent {
 		if !b.tried {
 			days[b.day] = b

@@ -207,6 +207,29 @@ func TestForeignRecords(t *testing.T) {
 	}
 }
 
+// Hosts whose clocks are a day apart lose nothing, and a reader whose clock is right finds all of it.
+func TestClocksApart(t *testing.T) {
+	l := newLedger()
+	for i, off := range []time.Duration{-24 * time.Hour, 0, 24 * time.Hour} {
+		r := started(l, nil)
+		r.now = func() time.Time { return time.Now().Add(off) }
+		r.Declare("a", holdlock.LockOptions{TTL: time.Minute, DoubleRun: holdlock.Costly})
+		granted(r, "a", i+1)
+		if err := r.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantGrants(t, l, "a", 6)
+	today := driver.DayOf(time.Now())
+	locks, problems, err := Load(t.Context(), l, today-1, today+1)
+	if err != nil || len(problems) > 0 || len(locks) != 1 || len(locks[0].Days) != 3 {
+		t.Fatalf("Load: %+v, %v, %v", locks, problems, err)
+	}
+	if d := locks[0].Declared; len(d) != 1 || d[0].First != today-1 || d[0].Last != today+1 {
+		t.Errorf("declared %+v, want once, for three days", d)
+	}
+}
+
 func TestManyLocks(t *testing.T) {
 	l := newLedger()
 	r := started(l, nil)

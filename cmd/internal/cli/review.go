@@ -53,6 +53,9 @@ func (r *reviewCmd) Run(g *globals) error {
 	if err := r.print(g, locks, findings, period, traits); err != nil {
 		return err
 	}
+	if len(problems) > 0 { // what was found is told, but a clean result would mean nothing
+		return &exitError{code: exitIncomplete, kind: "incomplete", err: errors.New("the review is incomplete: some records could not be read")}
+	}
 	for _, f := range findings {
 		if r.FailOn != "never" && atLeast(f.Severity, r.FailOn) {
 			return &exitError{code: exitFindings, kind: "findings", silent: true, err: errors.New("there are findings")}

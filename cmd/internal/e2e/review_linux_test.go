@@ -3,8 +3,11 @@ package e2e
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/internal/testenv"
+	"github.com/holdlock/holdlock/sqlitehold"
 )
 
 // TestReviewCountsAWaiterOnce has one run wait for another: that is one attempt each.
@@ -136,5 +139,34 @@ func TestReviewOfMaxHold(t *testing.T) {
 	}
 	if r := b.run("review", "job"); !strings.Contains(r.out, "1 run was cut off at MaxHold, 3 s") {
 		t.Errorf("review: %+v", r)
+	}
+}
+
+// TestReviewOfANewerLedger leaves out what a newer release has written, says so, and says that the rest is not all.
+func TestReviewOfANewerLedger(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	for _, lock := range []string{"new", "old"} {
+		if r := b.run("run", lock, "--double-run", "costly", "--", "true"); r.code != 0 {
+			t.Fatalf("run: %+v", r)
+		}
+	}
+	d, err := sqlitehold.NewDriver(b.db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, day := range []driver.Day{0, driver.DayOf(time.Now())} {
+		if err := d.UpdateRecords(t.Context(), day, []string{"new"}, func(string, []byte) []byte { return []byte{99, 1} }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := b.run("review", "old")
+	if r.code != 65 || !strings.Contains(r.out, "none of 1 attempts") {
+		t.Errorf("review: %+v, want 65 and the sheet of what can be read", r)
+	}
+	contains(t, "review", r.err, "lock new on ", "newer holdlock", "incomplete")
+	if r := b.run("run", "new", "--", "echo", "ran"); r.code != 0 || r.out != "ran\n" || r.err != "" {
+		t.Errorf("no lock depends on its record: %+v", r)
 	}
 }
