@@ -37,7 +37,7 @@ func (d *Driver) UpdateRecords(ctx context.Context, day driver.Day, locks []stri
 	}
 	if now.Sub(s.swept) > time.Hour {
 		s.swept = now
-		maps.DeleteFunc(s.records, func(_ recordID, r record) bool { return now.Sub(r.changed) > driver.RecordTTL })
+		maps.DeleteFunc(s.records, func(id recordID, r record) bool { return now.Sub(r.changed) > id.day.TTL() })
 	}
 	return nil
 }

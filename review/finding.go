@@ -52,9 +52,10 @@ type Period struct{ From, To time.Time }
 // Days returns the length in days, of 24 hours.
 func (p Period) Days() float64 { return p.To.Sub(p.From).Hours() / 24 }
 
-// holds says whether a day is part of the period. A host whose clock is ahead may be a day further.
-func (p Period) holds(d driver.Day) bool {
-	return d >= driver.DayOf(p.From) && d <= driver.DayOf(p.To)+1
+// holds says whether a record has to do with the period. A host whose clock is ahead may be a day further.
+func (p Period) holds(d driver.Day, u *ledger.Usage) bool {
+	last := d + driver.Day(max(u.Covers, 1)-1)
+	return last >= driver.DayOf(p.From) && d <= driver.DayOf(p.To)+1
 }
 
 // subject is a lock in a period, as the rules see it.
@@ -77,9 +78,9 @@ func subjectOf(l *ledger.Lock, p Period) *subject {
 		known = min(known, l.Declared[i].First)
 	}
 	for day, u := range l.Days {
-		if p.holds(day) {
+		if p.holds(day, u) {
 			s.Merge(u)
-			known = min(known, day)
+			known = min(known, day+driver.Day(max(u.Covers, 1)-1))
 		}
 	}
 	if start := known.Start(); start.After(p.From) {

@@ -16,7 +16,7 @@ func inShadow(s *subject) []Finding {
 	var seen ledger.Usage
 	from := max(s.declared.First, driver.DayOf(s.period.From))
 	for day, u := range s.lock.Days {
-		if day >= from && s.period.holds(day) {
+		if (Period{from.Start(), s.period.To}).holds(day, u) {
 			seen.Merge(u)
 		}
 	}

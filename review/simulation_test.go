@@ -280,24 +280,29 @@ func TestSimulation(t *testing.T) {
 	for n := first; n <= last; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
-			found := simulate(t, n)
-			for _, l := range lives {
-				kinds := map[string]Finding{}
-				for _, f := range found[l.name] {
-					kinds[f.Kind] = f
-				}
-				for _, want := range l.want {
-					if _, ok := kinds[want]; !ok {
-						t.Errorf("lock %q: %q is not found", l.name, want)
-					}
-					delete(kinds, want)
-				}
-				for kind, f := range kinds {
-					if !slices.Contains(l.also, kind) {
-						t.Errorf("lock %q is accused of %q: %s", l.name, kind, f.Evidence)
-					}
-				}
-			}
+			judgeLives(t, n)
 		})
+	}
+}
+
+// judgeLives compares what a review finds with what was planted.
+func judgeLives(t *testing.T, seed uint64) {
+	found := simulate(t, seed)
+	for _, l := range lives {
+		kinds := map[string]Finding{}
+		for _, f := range found[l.name] {
+			kinds[f.Kind] = f
+		}
+		for _, want := range l.want {
+			if _, ok := kinds[want]; !ok {
+				t.Errorf("seed %d: lock %q: %q is not found", seed, l.name, want)
+			}
+			delete(kinds, want)
+		}
+		for kind, f := range kinds {
+			if !slices.Contains(l.also, kind) {
+				t.Errorf("seed %d: lock %q is accused of %q: %s", seed, l.name, kind, f.Evidence)
+			}
+		}
 	}
 }

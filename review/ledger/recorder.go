@@ -79,6 +79,7 @@ type batch struct {
 	day      driver.Day
 	number   uint32
 	tried    bool // the store may have it
+	summed   bool // the sum of its days has it
 	usage    map[string]*Usage
 	declared map[string][]Declaration // of day 0
 }
@@ -259,7 +260,17 @@ func (r *Recorder) send(ctx context.Context) error {
 
 func (r *Recorder) sendBatch(ctx context.Context, b *batch) error {
 	b.tried = true
-	return r.ledger.UpdateRecords(ctx, b.day, b.locks(), func(lock string, old []byte) []byte {
+	if b.day > 0 && !b.summed {
+		if err := r.update(ctx, spanOf(b.day), b); err != nil {
+			return err
+		}
+		b.summed = true
+	}
+	return r.update(ctx, b.day, b)
+}
+
+func (r *Recorder) update(ctx context.Context, day driver.Day, b *batch) error {
+	return r.ledger.UpdateRecords(ctx, day, b.locks(), func(lock string, old []byte) []byte {
 		out, err := b.merge(lock, old)
 		if err != nil {
 			r.warn(lock, err)

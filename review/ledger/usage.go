@@ -49,6 +49,7 @@ type Usage struct {
 	LastTry   time.Time // the last attempt, to the second
 	LastGrant time.Time
 	Blocks    []Block
+	Covers    int // days, if Load has made it: 1, or those of a sum
 }
 
 // Block is one term that attempts were skipped behind.

@@ -142,8 +142,8 @@ func (d *days) UnmarshalText(b []byte) error {
 	} else {
 		n, err = time.ParseDuration(text)
 	}
-	if err != nil || n <= 0 || n > driver.RecordTTL {
-		return fmt.Errorf("%q is not allowed: a span such as 30d or 12h, up to %dd", text, driver.RecordTTL/(24*time.Hour))
+	if err != nil || n <= 0 || n > 100*24*time.Hour {
+		return fmt.Errorf("%q is not allowed: a span such as 30d or 12h, up to 100d", text)
 	}
 	*d = days(n)
 	return nil
