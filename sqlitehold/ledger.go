@@ -12,7 +12,7 @@ import (
 const (
 	createUsage = `CREATE TABLE usage (
 	namespace TEXT    NOT NULL,
-	day       INTEGER NOT NULL, -- since 1970, UTC; 0: what the lock is declared as; negative: the sum of some days
+	day       INTEGER NOT NULL, -- since 1970, UTC; 0: what the lock is declared as
 	lock      TEXT    NOT NULL,
 	record    BLOB    NOT NULL, -- of package review/ledger
 	PRIMARY KEY (namespace, day, lock)
