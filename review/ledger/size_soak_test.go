@@ -60,7 +60,7 @@ func aDay(r *Recorder, rng *rand.Rand, lock string) {
 	}
 }
 
-// TestSoakSize fills ledgers on real stores with a thousand locks in 90 days, each record written by four programs, and measures them.
+// TestSoakSize fills ledgers on real stores with a thousand locks in 90 days, each record written by two programs, and measures them.
 func TestSoakSize(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) (l driver.Ledger, tidy func(), size func() int64){
@@ -73,7 +73,7 @@ func TestSoakSize(t *testing.T) {
 			l, tidy, size := open(t)
 			before, began := size(), time.Now()
 			for d := range sizeDays {
-				for program := range 4 {
+				for program := range 2 {
 					r := started(l, &Options{Every: 24 * time.Hour})
 					day := time.Now().Add(-time.Duration(sizeDays-1-d) * 24 * time.Hour)
 					r.now = func() time.Time { return day }
@@ -92,17 +92,18 @@ func TestSoakSize(t *testing.T) {
 				tidy()
 			}
 			locks, problems, err := Load(t.Context(), l, driver.DayOf(began)-sizeDays, driver.DayOf(began)+1)
-			if err != nil || len(problems) > 0 || len(locks) != sizeLocks-1 || len(locks[0].Days) != sizeDays {
+			if err != nil || len(problems) > 0 || len(locks) != sizeLocks-1 || len(locks[0].Days) < sizeDays/spanDays {
 				t.Fatalf("%d locks, problems %v, %v", len(locks), problems, err)
 			}
-			bytes := 0
-			_ = l.ReadRecords(t.Context(), driver.DayOf(began)-sizeDays, driver.DayOf(began)+1, func(_ driver.Day, _ string, record []byte) error {
+			bytes, records := 0, 0
+			_ = l.ReadRecords(t.Context(), -1<<30, 1<<30, func(_ driver.Day, _ string, record []byte) error {
 				bytes += len(record)
+				records++
 				return nil
 			})
 			grown := size() - before
-			t.Logf("%d locks in %d days: %.1f MB, of which %.1f MB are records of %d bytes on average; written in %s",
-				sizeLocks, sizeDays, float64(grown)/(1<<20), float64(bytes)/(1<<20), bytes/sizeDays/(sizeLocks-1), time.Since(began).Round(time.Second))
+			t.Logf("%d locks in %d days: %.1f MB, of which %.1f MB are %d records of %d bytes on average; written in %s",
+				sizeLocks, sizeDays, float64(grown)/(1<<20), float64(bytes)/(1<<20), records, bytes/max(records, 1), time.Since(began).Round(time.Second))
 			if grown > sizeMost {
 				t.Errorf("the ledger takes %d bytes, more than %d", grown, sizeMost)
 			}
@@ -135,12 +136,23 @@ func onRedis(t *testing.T) (driver.Ledger, func(), func() int64) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = d.Close(), c.Close() })
-	return d, func() {}, func() (sum int64) { // what keys take, with all overhead, and not what the server takes for itself
+	keys := func() []string {
 		keys, err := c.Keys(t.Context(), "*").Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, k := range keys {
+		return keys
+	}
+	tidy := func() { // in real time, single days would have expired since
+		for _, k := range keys() {
+			var day driver.Day
+			if _, err := fmt.Sscanf(k, "holdlock:{usage:%d}", &day); err == nil && day > 0 && driver.DayOf(time.Now().Add(-driver.DayTTL)) > day {
+				c.Del(t.Context(), k)
+			}
+		}
+	}
+	return d, tidy, func() (sum int64) { // what keys take, with all overhead, and not what the server takes for itself
+		for _, k := range keys() {
 			n, err := c.MemoryUsage(t.Context(), k, 0).Result()
 			if err != nil {
 				t.Fatal(err)

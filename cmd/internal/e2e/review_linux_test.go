@@ -61,7 +61,8 @@ func TestReviewAfterAnOutage(t *testing.T) {
 		"redis": func() (s struct {
 			url        string
 			down, back func(t *testing.T)
-		}) {
+		},
+		) {
 			r := testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
 			s.url, s.down, s.back = "redis://"+r.Addr, func(*testing.T) { r.Kill() }, func(t *testing.T) { r.Restart(t) }
 			return s
