@@ -63,6 +63,10 @@ func (l *Lock) Claim(ctx context.Context, claim driver.Claim, wait time.Duration
 	if l.keyErr != nil {
 		return nil, l.keyErr
 	}
+	if err := l.notInShadow("a job that runs once has no shadow mode: its record skips the second run",
+		"use Do for the experiment"); err != nil {
+		return nil, err
+	}
 	if err := checkClaim(&claim); err != nil {
 		return nil, err
 	}

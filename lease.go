@@ -93,6 +93,9 @@ func (l *Lease) Deadline() time.Time {
 
 // left is how much trust is left. It is negative when trust has ended. Called with mu held.
 func (l *Lease) left(now instant) time.Duration {
+	if l.shadow() {
+		return maxTTL
+	}
 	return l.trust - now.sub(l.confirmed)
 }
 
@@ -188,6 +191,12 @@ func (l *Lease) Release(ctx context.Context) error {
 	l.mu.Unlock()
 
 	if lost == nil {
+		if l.shadow() { // whoever watches gives the term back
+			if l.finish(ErrReleased) {
+				c.end()
+			}
+			return nil
+		}
 		if l.finish(ErrReleased) {
 			defer c.end() // after the store was told, so that Shutdown does not close it before
 			e, err := l.giveBack(ctx, now)

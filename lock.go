@@ -37,6 +37,8 @@ type LockOptions struct {
 	Wait time.Duration
 	// Renew is RenewOn by default.
 	Renew RenewMode
+	// Mode is Enforce by default. Shadow lets everybody run and counts what the lock would have prevented.
+	Mode Mode
 	// Purpose says what the lock protects, for people.
 	Purpose string
 	// DoubleRun declares what a double run costs. A Harmful lock is refused where this store cannot protect it.
@@ -150,6 +152,9 @@ func (l *Lock) acquireFor(ctx context.Context, wait time.Duration) (*Lease, erro
 	}
 	if err := l.permit(entryLease); err != nil {
 		return nil, err
+	}
+	if l.opts.Mode == Shadow {
+		return l.shadow(ctx)
 	}
 	return l.acquireAs(ctx, wait, nil)
 }

@@ -85,5 +85,5 @@ func (o *LockOptions) check(t *driver.Traits) error {
 	case o.Guard > IdempotencyKey:
 		return &InvalidError{"Guard", fmt.Sprint(uint8(o.Guard)), "Unguarded, Fenced or IdempotencyKey"}
 	}
-	return nil
+	return o.checkMode()
 }

@@ -33,17 +33,17 @@ type Event struct {
 	Name, Key string // Key is unbounded: use Name alone as a metric's label
 	Token     Token
 	Waited    time.Duration  // Granted, Skipped, Failed: from the call to the answer
-	Contended bool           // Granted, Skipped, Failed: it met somebody else's term on the way
+	Contended bool           // Granted, Skipped, Failed, Overlapped: it met somebody else's term on the way
 	GaveUp    bool           // Skipped: it had waited
 	Held      time.Duration  // Released, Lost: from the grant
 	TTL       time.Duration  // Granted, Released, Lost: compare with Held where renewal is off
 	Reason    LossReason     // Lost
 	Prior     *driver.Term   // Lapsed: the term that ended before this one, nil if the store no longer knows
 	Ending    driver.Ending  // Lapsed: Lapsed or Broken
-	Holder    *driver.Holder // Skipped: who has it; nil while it is cooling
+	Holder    *driver.Holder // Skipped, Overlapped: who has it; nil while it is cooling
 	TokenRead bool           // Released, Lost: somebody has asked for the token of the lease
 	InTx      bool           // the lock was taken in the caller's own transaction: it ends with that, and no Released follows
-	Err       error          // Skipped, Failed, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back
+	Err       error          // Skipped, Failed, Overlapped, Unseen, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back
 	Job       *driver.Job    // Duplicate, Rerun, Suspended, Unrecorded: the job
 }
 
@@ -58,6 +58,10 @@ const (
 	Skipped EventKind = "skipped"
 	// Failed: it was not granted because the store failed. The job did not run.
 	Failed EventKind = "failed"
+	// Overlapped: in shadow mode, a run began beside somebody else's term. An enforced lock would have skipped it, or made it wait.
+	Overlapped EventKind = "overlapped"
+	// Unseen: in shadow mode, the store failed, so that nobody can tell whether the run overlapped. It ran.
+	Unseen EventKind = "unseen"
 	// Lapsed: the term before ours ended without a release, so its work may have run beside ours. Its own holder, killed
 	// or paused, can never report that.
 	Lapsed EventKind = "lapsed"

@@ -20,6 +20,10 @@ func (l *Lock) InTransaction() (*TxUse, error) {
 	if l.keyErr != nil {
 		return nil, l.keyErr
 	}
+	if err := l.notInShadow("a lock in a transaction has no shadow mode: the server itself makes others wait for it",
+		"leave it out of the transaction and take a lock beside it, with Do"); err != nil {
+		return nil, err
+	}
 	if err := l.permit(entryTransaction); err != nil {
 		return nil, err
 	}

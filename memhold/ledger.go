@@ -2,6 +2,7 @@ package memhold
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -34,10 +35,9 @@ func (d *Driver) UpdateRecords(ctx context.Context, day driver.Day, locks []stri
 		id := recordID{day, lock}
 		s.records[id] = record{merge(lock, s.records[id].bytes), now}
 	}
-	for id, r := range s.records {
-		if now.Sub(r.changed) > driver.RecordTTL {
-			delete(s.records, id)
-		}
+	if now.Sub(s.swept) > time.Hour {
+		s.swept = now
+		maps.DeleteFunc(s.records, func(id recordID, r record) bool { return now.Sub(r.changed) > id.day.TTL() })
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ type Store struct {
 	watchers map[string][]*watcher // likewise; see watch.go
 	visits   []visit               // one for each slot, by time; see forget.go
 	records  map[recordID]record   // see ledger.go
+	swept    time.Time             // when old ones were looked for
 }
 
 // NewStore returns an empty store.

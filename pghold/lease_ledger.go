@@ -27,7 +27,7 @@ made AS (INSERT INTO "holdlock".usage (namespace, day, lock, record) SELECT $1, 
 SELECT lock FROM changed UNION ALL SELECT lock FROM made`
 
 	readUsageStatement = `SELECT day, lock, record FROM "holdlock".usage WHERE namespace = $1 AND day BETWEEN $2 AND $3`
-	oldUsageStatement  = `DELETE FROM "holdlock".usage WHERE namespace = $1 AND day BETWEEN 1 AND $2`
+	oldUsageStatement  = `DELETE FROM "holdlock".usage WHERE namespace = $1 AND (day BETWEEN 1 AND $2 OR day BETWEEN -$3::int AND -1)`
 
 	usageBatch = 200 // records in one statement
 	usageTries = 500 // as often as others may get in between; somebody gets on each time
@@ -52,8 +52,8 @@ func (d *LeaseDriver) UpdateRecords(ctx context.Context, day driver.Day, locks [
 		}
 	}
 	if rand.N(usageSweep) == 0 {
-		old := driver.DayOf(time.Now().Add(-driver.RecordTTL - 24*time.Hour))
-		return d.step(ctx, verb, "old locks", d.sql.oldUsage, []any{d.namespace, int32(old)}, nothing)
+		old := func(ttl time.Duration) int32 { return int32(driver.DayOf(time.Now().Add(-ttl - 24*time.Hour))) }
+		return d.step(ctx, verb, "old locks", d.sql.oldUsage, []any{d.namespace, old(driver.DayTTL), old(driver.RecordTTL)}, nothing)
 	}
 	return nil
 }

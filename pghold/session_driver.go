@@ -61,6 +61,7 @@ var _ interface {
 	driver.Lister
 	driver.Breaker
 	driver.LossNotifier
+	driver.Ledger
 } = (*SessionDriver)(nil)
 
 // NewSessionDriver opens the store of session locks for combinators and tests; programs use OpenSessions, which see.

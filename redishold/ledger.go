@@ -28,7 +28,7 @@ func (d *Driver) UpdateRecords(ctx context.Context, day driver.Day, locks []stri
 	}
 	for len(locks) > 0 {
 		n := min(len(locks), usageBatch)
-		if err := d.updateRecords(ctx, d.usageKey(day), locks[:n], merge); err != nil {
+		if err := d.updateRecords(ctx, d.usageKey(day), day.TTL(), locks[:n], merge); err != nil {
 			return failure(verb, strings.Join(locks[:min(n, 3)], " "), err)
 		}
 		locks = locks[n:]
@@ -36,13 +36,13 @@ func (d *Driver) UpdateRecords(ctx context.Context, day driver.Day, locks []stri
 	return nil
 }
 
-func (d *Driver) updateRecords(ctx context.Context, key string, locks []string, merge func(lock string, old []byte) []byte) error {
+func (d *Driver) updateRecords(ctx context.Context, key string, ttl time.Duration, locks []string, merge func(lock string, old []byte) []byte) error {
 	for range usageTries {
 		old, err := bounded(ctx, d, func(ctx context.Context) ([]any, error) { return d.client.HMGet(ctx, key, locks...).Result() })
 		if err != nil {
 			return err
 		}
-		args := []any{int64(driver.RecordTTL / time.Second)}
+		args := []any{int64(ttl / time.Second)}
 		for i, lock := range locks {
 			was, _ := old[i].(string)
 			var record []byte
@@ -83,10 +83,14 @@ func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func
 	}
 	// No record is older than this, nor younger but by a clock that is wrong, and nobody wants to ask for a million days.
 	today := driver.DayOf(time.Now())
-	if first > 0 {
-		first = max(first, today-driver.Day(2*driver.RecordTTL/(24*time.Hour)))
+	oldest := today - driver.Day(2*driver.RecordTTL/(24*time.Hour))
+	switch {
+	case first > 0:
+		first, last = max(first, oldest), min(last, today+oddDays)
+	case last < 0: // the younger, the more negative
+		first, last = max(first, -today-oddDays), min(last, -oldest)
 	}
-	for day := first; day <= last && day <= max(first, today+oddDays); day++ {
+	for day := first; day <= last; day++ {
 		seen := map[string]bool{} // a scan may show a field twice
 		for cursor := uint64(0); ; {
 			type page struct {
@@ -98,7 +102,7 @@ func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func
 				return p, err
 			})
 			if err != nil {
-				return failure(verb, "day "+day.Start().Format(time.DateOnly), err)
+				return failure(verb, fmt.Sprint("day ", day), err)
 			}
 			for i := 0; i+1 < len(p.fields); i += 2 {
 				if seen[p.fields[i]] {

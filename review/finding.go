@@ -52,9 +52,16 @@ type Period struct{ From, To time.Time }
 // Days returns the length in days, of 24 hours.
 func (p Period) Days() float64 { return p.To.Sub(p.From).Hours() / 24 }
 
+// holds says whether a record has to do with the period. A host whose clock is ahead may be a day further.
+func (p Period) holds(d driver.Day, u *ledger.Usage) bool {
+	last := d + driver.Day(max(u.Covers, 1)-1)
+	return last >= driver.DayOf(p.From) && d <= driver.DayOf(p.To)+1
+}
+
 // subject is a lock in a period, as the rules see it.
 type subject struct {
 	*ledger.Usage
+	lock     *ledger.Lock
 	period   Period // not before the lock was known
 	declared *ledger.Declaration
 	all      []ledger.Declaration
@@ -62,7 +69,7 @@ type subject struct {
 
 // subjectOf looks at a lock in a period.
 func subjectOf(l *ledger.Lock, p Period) *subject {
-	s := &subject{Usage: &ledger.Usage{}, period: p, all: l.Declared}
+	s := &subject{Usage: &ledger.Usage{}, lock: l, period: p, all: l.Declared}
 	if len(l.Declared) > 0 {
 		s.declared = &l.Declared[0]
 	}
@@ -71,9 +78,9 @@ func subjectOf(l *ledger.Lock, p Period) *subject {
 		known = min(known, l.Declared[i].First)
 	}
 	for day, u := range l.Days {
-		if day >= driver.DayOf(p.From) && day <= driver.DayOf(p.To) {
+		if p.holds(day, u) {
 			s.Merge(u)
-			known = min(known, day)
+			known = min(known, day+driver.Day(max(u.Covers, 1)-1))
 		}
 	}
 	if start := known.Start(); start.After(p.From) {
@@ -85,6 +92,10 @@ func subjectOf(l *ledger.Lock, p Period) *subject {
 // Judge returns the findings on one lock, the most severe first.
 func Judge(l *ledger.Lock, p Period) (found []Finding) {
 	s := subjectOf(l, p)
+	rules := rules
+	if s.inShadow() {
+		rules = rulesInShadow
+	}
 	for _, rule := range rules {
 		for _, f := range rule(s) {
 			f.Lock = l.Name

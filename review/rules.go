@@ -17,6 +17,9 @@ var rules = []rule{
 	undeclared, guardUnseen, riskAccepted, uncontended, declaredIdempotent, unused,
 }
 
+// rulesInShadow are for a lock in shadow mode: what the others look at does not hurt it.
+var rulesInShadow = []rule{drifted, inShadow, unused}
+
 func one(kind string, s Severity, evidence, advice string) []Finding {
 	return []Finding{{Kind: kind, Severity: s, Evidence: evidence, Advice: advice}}
 }
@@ -106,10 +109,20 @@ func reasons(s *subject) (text string) {
 	return text
 }
 
+// lasted is how long attempts were skipped behind a term. Hosts whose clocks differ by a day would make a day of it; but if all
+// terms have told their end, none was longer than the longest.
+func (s *subject) lasted(b ledger.Block) time.Duration {
+	took := b.Last.Sub(b.First)
+	if uint64(s.Hold.Count()) < s.Get(ledger.Granted) || s.declared == nil {
+		return took
+	}
+	return min(took, max(s.Hold.Max(), s.declared.MinHold)+time.Second) // the times of attempts are in seconds
+}
+
 func blocking(s *subject) (found []Finding) {
 	median := s.Hold.Median()
 	for _, b := range s.Blocks {
-		took := b.Last.Sub(b.First)
+		took := s.lasted(b)
 		if b.Skips < 10 || s.Hold.Count() < 20 || took <= 10*median {
 			continue
 		}
@@ -211,6 +224,7 @@ func difference(a, b *ledger.Declaration) string {
 		{"renewal off", fmt.Sprint(a.RenewOff), fmt.Sprint(b.RenewOff)},
 		{"double run", a.DoubleRun.String(), b.DoubleRun.String()},
 		{"guard", a.Guard.String(), b.Guard.String()},
+		{"shadow mode", fmt.Sprint(a.Shadow), fmt.Sprint(b.Shadow)},
 	} {
 		if d.a != d.b {
 			return fmt.Sprintf("%s is %s and %s", d.what, d.a, d.b)
@@ -244,13 +258,16 @@ func riskAccepted(s *subject) []Finding {
 		"ask whether that still holds")
 }
 
+// That nobody was met says something from so many attempts in so many days on.
+const enough, enoughDays = 300, 14
+
 func uncontended(s *subject) []Finding {
 	n := s.Get(ledger.Attempts)
-	if n < 300 || s.period.Days() < 14 || s.Get(ledger.Contended) > 0 {
+	if n < enough || s.period.Days() < enoughDays || s.Get(ledger.Contended) > 0 {
 		return nil
 	}
 	return one("uncontended", Note,
-		fmt.Sprintf("none of %d attempts in %.0f days met another holder: with 95%% confidence under %.2g%% do", n, s.period.Days(), 100*ruleOfThree(n)),
+		fmt.Sprintf("none of %d attempts in %.0f days met another holder: with 95%% confidence under %s do", n, s.period.Days(), percent(ruleOfThree(n))),
 		"if the work is safe to run twice, the lock can go; try shadow mode first")
 }
 

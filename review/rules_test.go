@@ -47,6 +47,7 @@ func TestThresholds(t *testing.T) {
 		return d
 	}
 	type counts = map[ledger.Counter]uint64
+	shadow := with(func(d *ledger.Declaration) { d.Shadow = true })
 	off := with(func(d *ledger.Declaration) { d.RenewOff, d.TTL = true, 100*time.Second })
 	for _, c := range []struct {
 		name string
@@ -84,6 +85,11 @@ func TestThresholds(t *testing.T) {
 		{"long TTL, rare", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 20, ledger.Contended: 1}), ""},
 		{"long TTL, often", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 300, ledger.Contended: 1}), "TTL too long warning"},
 		{"long TTL, by key", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 300, ledger.Keyed: 300}), ""},
+		{"shadow, new", made(shadow, nil), "shadow note"},
+		{"shadow, nobody met", made(shadow, counts{ledger.Attempts: 300, ledger.Granted: 300}), "shadow note"},
+		{"shadow, met", made(shadow, counts{ledger.Attempts: 300, ledger.Overlaps: 1, ledger.Contended: 1}), "shadow warning"},
+		{"shadow, harmless", made(with(func(d *ledger.Declaration) { d.DoubleRun, d.Shadow = holdlock.Harmless, true }), counts{ledger.Attempts: 9, ledger.Overlaps: 1}), "shadow note"},
+		{"shadow is judged by nothing else", made(shadow, counts{ledger.Lapsed: 3, ledger.LostGone: 9, ledger.LostMaxHold: 3, ledger.Granted: 9, ledger.Attempts: 9}), "shadow note"},
 		{"expiry 20 times the work", made(off, nil, many(100, 5*time.Second)...), ""},
 		{"expiry over 20 times the work", made(off, nil, many(100, 4*time.Second)...), "TTL too long warning"},
 	} {
@@ -100,6 +106,28 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
+// A host whose clock is a day ahead counts, and nobody is accused because two hosts do not agree about the time.
+func TestClocksApart(t *testing.T) {
+	l := made(costly, map[ledger.Counter]uint64{ledger.Attempts: 150, ledger.Contended: 1, ledger.Granted: 20, ledger.Released: 20}, many(20, 10*time.Second)...)
+	ahead := &ledger.Usage{LastTry: end.Add(24 * time.Hour), LastGrant: end.Add(24 * time.Hour)}
+	ahead.Counts[ledger.Attempts], ahead.Counts[ledger.Failed] = 150, 30
+	l.Days[driver.DayOf(end)+1] = ahead
+	for _, u := range l.Days { // both were skipped behind one term of ten seconds
+		u.Blocks = []ledger.Block{{Token: 7, Skips: 6, First: end.Add(-24 * time.Hour), Last: end.Add(-24*time.Hour + 9*time.Second)}}
+	}
+	ahead.Blocks[0].First, ahead.Blocks[0].Last = end, end.Add(9*time.Second)
+	found := Judge(l, month)
+	if len(found) != 1 || found[0].Kind != "not run" || !strings.Contains(found[0].Evidence, "of 300") {
+		t.Errorf("found %+v, want that 30 of 300 did not run", found)
+	}
+	for _, u := range l.Days { // control: as long as a term has not ended, it may have lasted so long
+		u.Counts[ledger.Granted]++
+	}
+	if found = Judge(l, month); len(found) != 2 {
+		t.Errorf("found %+v, want blocking as well", found)
+	}
+}
+
 func TestBlocking(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -113,7 +141,7 @@ func TestBlocking(t *testing.T) {
 		{"short", 10, 100 * time.Second, end, ""},
 		{"still", 1000, 5 * 24 * time.Hour, end.Add(-5 * 24 * time.Hour), "error"},
 	} {
-		l := made(costly, map[ledger.Counter]uint64{ledger.Contended: 1}, many(20, 10*time.Second)...)
+		l := made(costly, map[ledger.Counter]uint64{ledger.Contended: 1, ledger.Granted: 21}, many(20, 10*time.Second)...)
 		for _, u := range l.Days {
 			u.LastGrant = c.lastGrant
 			u.Blocks = []ledger.Block{{Token: 1, Skips: c.skips, First: end.Add(-c.took), Last: end}}

@@ -69,6 +69,9 @@ func neverReleased(s *subject) Answer {
 	a.Verdict = fmt.Sprintf("free after %s", span(max(d.TTL, d.MinHold)))
 	a.Why = fmt.Sprintf("a holder that dies blocks it for %s", span(max(d.TTL, d.MinHold)))
 	switch {
+	case d.Shadow:
+		a.Verdict, a.Why = "nothing", "it is in shadow mode: nobody waits for it"
+		return a
 	case d.RenewOff:
 		a.Why += "; one that hangs does not block it longer, and runs on beside its successor"
 	case d.MaxHold == holdlock.Forever:
@@ -80,7 +83,7 @@ func neverReleased(s *subject) Answer {
 	var longest time.Duration
 	var skips uint64
 	for _, b := range s.Blocks {
-		if took := b.Last.Sub(b.First); took > longest {
+		if took := s.lasted(b); took > longest {
 			longest, skips = took, b.Skips
 		}
 	}
@@ -116,15 +119,20 @@ func doubleRunCheap(s *subject, t driver.Traits) Answer {
 func stillNeeded(s *subject) Answer {
 	a := Answer{Question: "Is it still needed?", Verdict: Unknown}
 	n, met := s.Get(ledger.Attempts), s.Get(ledger.Contended)
+	if s.inShadow() && n > 0 {
+		f := inShadow(s)[0]
+		a.Verdict, a.Why = "being tried", f.Evidence
+		return a
+	}
 	switch {
 	case n == 0:
 		a.Verdict, a.Why = "not used", fmt.Sprintf("no attempt in %.0f days", s.period.Days())
 	case met > 0:
 		a.Verdict, a.Why = "yes", fmt.Sprintf("%d of %d attempts met another holder", met, n)
-	case n < 300 || s.period.Days() < 14:
+	case n < enough || s.period.Days() < enoughDays:
 		a.Why = fmt.Sprintf("none of %d attempts met another holder in %.0f days, which is too little to tell", n, s.period.Days())
 	default:
-		a.Verdict, a.Why = "perhaps not", fmt.Sprintf("none of %d attempts met another holder: with 95%% confidence under %.2g%% do", n, 100*ruleOfThree(n))
+		a.Verdict, a.Why = "perhaps not", fmt.Sprintf("none of %d attempts met another holder: with 95%% confidence under %s do", n, percent(ruleOfThree(n)))
 	}
 	return a
 }

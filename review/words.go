@@ -2,6 +2,7 @@ package review
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/holdlock/holdlock"
@@ -26,7 +27,7 @@ func date(t time.Time) string {
 	return t.UTC().Format("2006-01-02")
 }
 
-// span writes a duration as people say it: two digits, one unit.
+// span writes a duration as people say it, in one unit.
 func span(d time.Duration) string {
 	if d == holdlock.Forever {
 		return "for ever"
@@ -36,8 +37,20 @@ func span(d time.Duration) string {
 		name string
 	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
 		if d >= 2*u.of || d == u.of || u.of == time.Millisecond && d >= u.of {
-			return fmt.Sprintf("%.3g %s", float64(d)/float64(u.of), u.name)
+			return number(float64(d)/float64(u.of)) + " " + u.name
 		}
 	}
-	return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
+	return number(float64(d)/float64(time.Millisecond)) + " ms"
 }
+
+// number writes three digits, or all that stand before the point, as people do: never 1e+03.
+func number(x float64) string {
+	if x >= 100 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	short, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'g', 3, 64), 64) // it is a number
+	return strconv.FormatFloat(short, 'f', -1, 64)
+}
+
+// percent writes a share as one.
+func percent(x float64) string { return number(100*x) + "%" }

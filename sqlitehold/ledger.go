@@ -21,7 +21,7 @@ const (
 	usageStatement      = `SELECT record FROM usage WHERE namespace = ?1 AND day = ?2 AND lock = ?3`
 	writeUsageStatement = `INSERT INTO usage (namespace, day, lock, record) VALUES (?1, ?2, ?3, ?4)
 		ON CONFLICT DO UPDATE SET record = excluded.record`
-	oldUsageStatement  = `DELETE FROM usage WHERE namespace = ?1 AND day BETWEEN 1 AND ?2`
+	oldUsageStatement  = `DELETE FROM usage WHERE namespace = ?1 AND (day BETWEEN 1 AND ?2 OR day BETWEEN -?3 AND -1)`
 	readUsageStatement = `SELECT day, lock, record FROM usage WHERE namespace = ?1 AND day BETWEEN ?2 AND ?3`
 
 	// usageStep is how many records one transaction changes: others wait for it.
@@ -61,7 +61,8 @@ func (d *Driver) updateRecords(w *writer, day driver.Day, locks []string, merge 
 			return err
 		}
 	}
-	_, err := w.exec(oldUsageStatement, d.namespace, int64(driver.DayOf(d.wall().Add(-driver.RecordTTL-24*time.Hour))))
+	old := func(ttl time.Duration) int64 { return int64(driver.DayOf(d.wall().Add(-ttl - 24*time.Hour))) }
+	_, err := w.exec(oldUsageStatement, d.namespace, old(driver.DayTTL), old(driver.RecordTTL))
 	return err
 }
 

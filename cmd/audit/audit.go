@@ -138,6 +138,9 @@ type Report struct {
 	Problems []Problem
 	// Packages is the number of packages that were read.
 	Packages int
+	// Usage is what Join has found, or nil. UsageOf says of when and where, for people.
+	Usage   *Comparison
+	UsageOf string
 }
 
 // A Problem is something that could not be read.

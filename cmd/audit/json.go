@@ -58,7 +58,8 @@ type (
 	}
 )
 
-// WriteJSON writes a report as one JSON object a line: all locks, then all findings, then all problems, then a summary.
+// WriteJSON writes a report as one JSON object a line: all locks, then all findings, then all problems, then all
+// that is known of usage, then a summary.
 // File names are relative to dir where that is shorter.
 func (r *Report) WriteJSON(w io.Writer, dir string) error {
 	enc := json.NewEncoder(w)
@@ -100,6 +101,11 @@ func (r *Report) WriteJSON(w io.Writer, dir string) error {
 	}
 	for _, p := range r.Problems {
 		if err := enc.Encode(problemRecord{"problem", p.Package, p.Pos, p.Message}); err != nil {
+			return err
+		}
+	}
+	if r.Usage != nil {
+		if err := r.encodeUsage(enc, at); err != nil {
 			return err
 		}
 	}

@@ -21,7 +21,7 @@ func analyze(o *LoadOptions, pkgs []*packages.Package, off Fault) (*Report, erro
 	var readable []*packages.Package
 	for _, p := range pkgs {
 		r.Problems = append(r.Problems, problems(p)...)
-		if p.Types != nil && p.TypesInfo != nil {
+		if p.Types != nil && p.TypesInfo != nil && len(p.Syntax) > 0 { // else it is a name that the go command could not find
 			readable = append(readable, p)
 		}
 	}

@@ -16,6 +16,9 @@ func (r *Report) WriteText(w io.Writer, dir string, explain bool) error {
 	b := &strings.Builder{}
 	locks, maybe := r.count()
 	all := r.All()
+	if r.Packages == 0 {
+		b.WriteString("nothing could be read: ")
+	}
 	fmt.Fprintf(b, "%s in %s, %s", plural(locks, "lock"), plural(r.Packages, "package"), plural(len(all), "fault"))
 	if maybe > 0 {
 		fmt.Fprintf(b, "; %s that may be something else", plural(maybe, "more place"))
@@ -45,12 +48,19 @@ func (r *Report) WriteText(w io.Writer, dir string, explain bool) error {
 	} else if locks > 0 {
 		b.WriteString("\nA ? names what the code does not show; --explain says why. What is not named is fine, or makes no sense for that kind of lock.\n")
 	}
+	if r.Usage != nil {
+		r.writeUsage(b, dir)
+	}
 	if r.Incomplete() {
 		b.WriteString("\nNot read\n")
 		for _, p := range r.Problems {
 			pos := p.Pos
 			if pos == "" || pos == "-" {
 				pos = p.Package
+			}
+			if pos == "" {
+				fmt.Fprintf(b, "  %s\n", clean(p.Message))
+				continue
 			}
 			fmt.Fprintf(b, "  %s: %s\n", clean(relative(dir, pos)), clean(p.Message))
 		}

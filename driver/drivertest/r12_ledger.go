@@ -20,7 +20,7 @@ var ledgerCases = []testCase{
 			return
 		}
 		names := []string{"a", "A", "with space", "ünï/{}\n'\"", "a\x01"}
-		for _, day := range []driver.Day{0, today(), today() + 1} {
+		for _, day := range []driver.Day{0, today(), today() + 1, -today(), -today() + 9} {
 			r.update(l, day, names, func(lock string, old []byte) []byte {
 				if old != nil {
 					r.Errorf("R12: the record of %q on day %d is %q before anybody wrote it", lock, day, old)
@@ -38,8 +38,10 @@ var ledgerCases = []testCase{
 				r.Errorf("R12: the record of %q is %q, want %q", lock, got[fmt.Sprint(today(), " ", lock)], want)
 			}
 		}
-		if n := len(r.records(other, 0, 0)); n != len(names) {
-			r.Errorf("R12: day 0 has %d records, want %d", n, len(names))
+		for _, c := range []struct{ first, last, days driver.Day }{{0, 0, 1}, {-today(), -today(), 1}, {-today() - 1, -today() + 20, 2}} {
+			if n := len(r.records(other, c.first, c.last)); n != len(names)*int(c.days) {
+				r.Errorf("R12: days %d to %d have %d records, want %d", c.first, c.last, n, len(names)*int(c.days))
+			}
 		}
 	}},
 	{"R12/MergeSeesWhatIsThere", func(r *rig) {

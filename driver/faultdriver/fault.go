@@ -29,13 +29,16 @@ const (
 	Enqueue    Op = "enqueue"
 	Attend     Op = "attend"
 	Listen     Op = "listen"
+
+	UpdateRecords Op = "update records"
+	ReadRecords   Op = "read records"
 )
 
 // A Call is a call about to be made.
 type Call struct {
 	Op  Op
 	N   int    // counts the calls with this Op, from 1
-	Key string // of the request; the prefix for List, empty for RenewBatch, Attend and Listen
+	Key string // of the request; the prefix for List, empty for RenewBatch, Attend, Listen and records
 }
 
 // A Fault is what happens to a call. The zero value is: nothing, it goes through. Several together happen in the order of

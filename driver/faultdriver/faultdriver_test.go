@@ -251,6 +251,12 @@ func TestEveryCallCanGoWrong(t *testing.T) {
 		faultdriver.Enqueue: func() error { _, err := d.Enqueue(bg, request(1)); return err },
 		faultdriver.Attend:  func() error { return d.Attend(bg, []*driver.AcquireRequest{request(1)})[0].Err },
 		faultdriver.Listen:  func() error { return d.Listen(bg, func(driver.Push) {}) },
+		faultdriver.UpdateRecords: func() error {
+			return d.UpdateRecords(bg, 1, []string{"a"}, func(_ string, old []byte) []byte { return old })
+		},
+		faultdriver.ReadRecords: func() error {
+			return d.ReadRecords(bg, 1, 2, func(driver.Day, string, []byte) error { return nil })
+		},
 	} {
 		if err := do(); !errors.Is(err, faultdriver.ErrFault) {
 			t.Errorf("%s: got %v, want ErrFault", op, err)

@@ -37,6 +37,12 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 	case holdlock.Failed:
 		u.attempt(e, now)
 		u.Counts[Failed]++
+	case holdlock.Overlapped:
+		u.attempt(e, now)
+		u.Counts[Overlaps]++
+	case holdlock.Unseen:
+		u.attempt(e, now)
+		u.Counts[Unseen]++
 	case holdlock.Lapsed:
 		if e.Ending == driver.Broken {
 			u.Counts[Broken]++

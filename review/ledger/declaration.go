@@ -17,6 +17,7 @@ type Declaration struct {
 	DoubleRun             holdlock.DoubleRun
 	Guard                 holdlock.Guard
 	Purpose, AcceptRisk   string
+	Shadow                bool
 
 	First, Last driver.Day // when it was in use
 	Host        string     // that declared it last
@@ -49,6 +50,7 @@ type wireDeclaration struct {
 	First   int32  `json:"f"`
 	Last    int32  `json:"l"`
 	Host    string `json:"h,omitempty"`
+	Shadow  bool   `json:"sh,omitempty"`
 }
 
 type wireDeclarations struct {
@@ -72,7 +74,7 @@ func encodeDeclarations(list []Declaration) []byte {
 		}
 		w.List = append(w.List, wireDeclaration{
 			d.TTL.Milliseconds(), maxHold, d.MinHold.Milliseconds(), d.RenewOff, uint8(d.DoubleRun), uint8(d.Guard),
-			clip(d.Purpose), clip(d.AcceptRisk), int32(d.First), int32(d.Last), clip(d.Host),
+			clip(d.Purpose), clip(d.AcceptRisk), int32(d.First), int32(d.Last), clip(d.Host), d.Shadow,
 		})
 	}
 	b, _ := json.Marshal(w) // cannot fail
@@ -101,8 +103,9 @@ func decodeDeclarations(b []byte) ([]Declaration, error) {
 			return nil, ErrNewer
 		}
 		list = append(list, Declaration{
-			ms(d.TTL), maxHold, ms(d.MinHold), d.Off, holdlock.DoubleRun(d.Double), holdlock.Guard(d.Guard),
-			d.Purpose, d.Risk, driver.Day(d.First), driver.Day(d.Last), d.Host,
+			TTL: ms(d.TTL), MaxHold: maxHold, MinHold: ms(d.MinHold), RenewOff: d.Off, DoubleRun: holdlock.DoubleRun(d.Double),
+			Guard: holdlock.Guard(d.Guard), Purpose: d.Purpose, AcceptRisk: d.Risk, Shadow: d.Shadow,
+			First: driver.Day(d.First), Last: driver.Day(d.Last), Host: d.Host,
 		})
 	}
 	return list, nil

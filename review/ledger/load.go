@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/holdlock/holdlock/driver"
 )
@@ -11,8 +12,8 @@ import (
 // Lock is what the ledger knows of one lock.
 type Lock struct {
 	Name     string
-	Days     map[driver.Day]*Usage
-	Declared []Declaration // the one that was in use last comes first
+	Days     map[driver.Day]*Usage // by day; a sum by its first one
+	Declared []Declaration         // the one that was in use last comes first
 }
 
 // Total returns all days in one.
@@ -24,8 +25,9 @@ func (l *Lock) Total() *Usage {
 	return u
 }
 
-// Load reads the days from first to last, and what the locks are declared as. Records that cannot be read, because they are of a
-// newer release or damaged, are left out and named in problems. Locks come in the order of their names.
+// Load reads what happened from the day first to the day last, and what the locks are declared as. Records that cannot be read, because they are of a
+// newer release or damaged, are left out and named in problems. Locks come in the order of their names. Only the last days are told apart; before that there are sums
+// of ten days (Usage.Covers), of which the first one may begin before the day first.
 func Load(ctx context.Context, l driver.Ledger, first, last driver.Day) (locks []*Lock, problems []error, err error) {
 	byName := map[string]*Lock{}
 	of := func(name string) *Lock {
@@ -39,15 +41,26 @@ func Load(ctx context.Context, l driver.Ledger, first, last driver.Day) (locks [
 	}
 	read := func(day driver.Day, name string, record []byte) error {
 		u, _, err := decode(record)
+		when, covers := day, 1
+		if day < 0 {
+			when, covers = -day, spanDays
+		}
 		if err != nil {
-			problems = append(problems, fmt.Errorf("lock %s on %s: %w", name, day.Start().Format("2006-01-02"), err))
+			problems = append(problems, fmt.Errorf("lock %s on %s: %w", name, when.Start().Format("2006-01-02"), err))
 			return nil
 		}
-		of(name).Days[day] = u
+		u.Covers = covers
+		of(name).Days[when] = u
 		return nil
 	}
-	if err := l.ReadRecords(ctx, max(first, 1), last, read); err != nil {
+	first, single := max(first, 1), cut(driver.DayOf(time.Now()))
+	if err := l.ReadRecords(ctx, max(first, single), max(last, single), read); err != nil {
 		return nil, nil, err
+	}
+	if first < single {
+		if err := l.ReadRecords(ctx, spanOf(min(last, single-1)), min(spanOf(first), -1), read); err != nil {
+			return nil, nil, err
+		}
 	}
 	err = l.ReadRecords(ctx, 0, 0, func(_ driver.Day, name string, record []byte) error {
 		list, err := decodeDeclarations(record)

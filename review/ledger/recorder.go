@@ -17,26 +17,37 @@ import (
 type Options struct {
 	// Every is how often counts go to the store, while there are any. Default 10 s.
 	Every time.Duration
-	// Logger gets a line when the store's records cannot be used. nil is silent.
+	// Store is where the counts are kept. Default: the store of the locks. It is for those that keep none, which are quorums and
+	// clients for transactions only: any driver with a driver.Ledger will do, such as that of one node of the quorum. The
+	// recorder does not close it; close it after the client's Shutdown.
+	Store driver.Ledger
+	// Spool is a directory for what could not be sent until Stop, so that a program which ends during an outage loses nothing:
+	// the next recorder with the same directory sends it. Each store needs a directory of its own. Default: none, and such
+	// counts are lost. It is made if there is none, for this user only.
+	Spool string
+	// Logger gets a line when counts cannot be recorded. nil is silent.
 	Logger *slog.Logger
 }
 
 const (
-	maxLocks    = 1000            // that are counted by name
-	others      = "(other locks)" // and the rest of them
+	maxLocks    = 1000 // that are counted by name
 	flushBudget = 5 * time.Second
 )
+
+// Others is the name under which the locks of a program are counted that are too many to be counted by name.
+const Others = "(other locks)"
 
 // A Recorder counts what happens to the locks of one client. Give it to holdlock.ClientOptions.Recorder; the client starts it,
 // and stops it in Shutdown. It is safe for concurrent use.
 //
-// What has not been sent yet is lost if the process is killed. If the store does not answer, the counts are kept and sent again;
+// What has not been sent yet is lost if the process is killed, or ends while the store is away; see Options.Spool. If the store does not answer, the counts are kept and sent again;
 // should it have taken them the first time, they count once, unless more than four other programs have sent theirs to the
 // same record in between.
 type Recorder struct {
 	opts   Options
 	ledger driver.Ledger // nil: the store keeps no records, and nothing is counted
 	host   string
+	now    func() time.Time
 
 	mu      sync.RWMutex // guards the map, not what is in it
 	entries map[string]*entry
@@ -68,13 +79,14 @@ type batch struct {
 	day      driver.Day
 	number   uint32
 	tried    bool // the store may have it
+	summed   bool // the sum of its days has it
 	usage    map[string]*Usage
 	declared map[string][]Declaration // of day 0
 }
 
 // New returns a recorder for one client.
 func New(opts *Options) *Recorder {
-	r := &Recorder{entries: map[string]*entry{}}
+	r := &Recorder{entries: map[string]*entry{}, now: time.Now}
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -86,12 +98,18 @@ func New(opts *Options) *Recorder {
 
 // Start implements holdlock.Recorder.
 func (r *Recorder) Start(l driver.Ledger, host string) {
+	if r.opts.Store != nil {
+		l = r.opts.Store
+	}
+	if l == nil && r.opts.Logger != nil {
+		r.opts.Logger.Warn("holdlock: the usage of locks is not recorded, because their store keeps no records; set ledger.Options.Store")
+	}
 	r.ledger, r.host = l, host
 	r.timer = time.AfterFunc(time.Hour, r.tick)
 	r.timer.Stop()
 }
 
-// Stop implements holdlock.Recorder: it sends what there is. Nothing is counted afterwards.
+// Stop implements holdlock.Recorder: it sends what there is, or spools it. Nothing is counted afterwards.
 func (r *Recorder) Stop(ctx context.Context) error {
 	r.state.Lock()
 	r.stopped = true
@@ -99,7 +117,14 @@ func (r *Recorder) Stop(ctx context.Context) error {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	return r.Flush(ctx)
+	err := r.Flush(ctx)
+	if err != nil && r.opts.Spool != "" {
+		if failed := r.spool(); failed != nil {
+			return errors.Join(err, failed)
+		}
+		return nil
+	}
+	return err
 }
 
 // Declare implements holdlock.Recorder.
@@ -107,10 +132,10 @@ func (r *Recorder) Declare(name string, o holdlock.LockOptions) {
 	if r.ledger == nil {
 		return
 	}
-	today := driver.DayOf(time.Now())
+	today := driver.DayOf(r.now())
 	d := Declaration{
 		TTL: o.TTL, MaxHold: o.MaxHold, MinHold: o.MinHold, RenewOff: o.Renew == holdlock.RenewOff, DoubleRun: o.DoubleRun,
-		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, First: today, Last: today, Host: r.host,
+		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, Shadow: o.Mode == holdlock.Shadow, First: today, Last: today, Host: r.host,
 	}
 	e := r.entry(name)
 	e.mu.Lock()
@@ -126,7 +151,7 @@ func (r *Recorder) Observe(ev holdlock.Event) {
 	if r.ledger == nil {
 		return
 	}
-	now := time.Now()
+	now := r.now()
 	e := r.entry(ev.Name)
 	e.mu.Lock()
 	if day := driver.DayOf(now); day != e.day {
@@ -154,7 +179,7 @@ func (r *Recorder) entry(name string) *entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.entries) >= maxLocks {
-		name = others
+		name = Others
 	}
 	if e = r.entries[name]; e == nil {
 		e = &entry{}
@@ -216,17 +241,16 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	r.flushing.Lock()
 	defer r.flushing.Unlock()
 	r.collect()
+	if err := r.send(ctx); err != nil {
+		return err
+	}
+	return r.sendSpooled(ctx)
+}
+
+// send sends the batches, oldest first. Called with flushing held.
+func (r *Recorder) send(ctx context.Context) error {
 	for len(r.unsent) > 0 {
-		b := r.unsent[0]
-		b.tried = true
-		if err := r.ledger.UpdateRecords(ctx, b.day, b.locks(), func(lock string, old []byte) []byte {
-			out, err := b.merge(lock, old)
-			if err != nil {
-				r.warn(lock, err)
-				return old
-			}
-			return out
-		}); err != nil {
+		if err := r.sendBatch(ctx, r.unsent[0]); err != nil {
 			return err
 		}
 		r.unsent = r.unsent[1:]
@@ -234,10 +258,32 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	return nil
 }
 
+func (r *Recorder) sendBatch(ctx context.Context, b *batch) error {
+	b.tried = true
+	if b.day > 0 && !b.summed {
+		if err := r.update(ctx, spanOf(b.day), b); err != nil {
+			return err
+		}
+		b.summed = true
+	}
+	return r.update(ctx, b.day, b)
+}
+
+func (r *Recorder) update(ctx context.Context, day driver.Day, b *batch) error {
+	return r.ledger.UpdateRecords(ctx, day, b.locks(), func(lock string, old []byte) []byte {
+		out, err := b.merge(lock, old)
+		if err != nil {
+			r.warn(lock, err)
+			return old
+		}
+		return out
+	})
+}
+
 // collect takes what the entries have into a batch for each day. A batch that has been tried is not added to: the store may have
 // taken it, and knows it by its number.
 func (r *Recorder) collect() {
-	days, today := map[driver.Day]*batch{}, driver.DayOf(time.Now())
+	days, today := map[driver.Day]*batch{}, driver.DayOf(r.now())
 	for _, b := range r.unsent {
 		if !b.tried {
 			days[b.day] = b

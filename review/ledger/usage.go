@@ -37,6 +37,7 @@ const (
 	Overlaps                            // shadow mode: runs that the lock would have prevented
 	Keyed                               // attempts for a key of the lock
 	LostDisconnected                    // leases that were lost with their connection
+	Unseen                              // shadow mode: runs of which the store could not say whether they overlapped
 	counters
 )
 
@@ -48,6 +49,7 @@ type Usage struct {
 	LastTry   time.Time // the last attempt, to the second
 	LastGrant time.Time
 	Blocks    []Block
+	Covers    int // days, if Load has made it: 1, or those of a sum
 }
 
 // Block is one term that attempts were skipped behind.

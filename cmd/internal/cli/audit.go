@@ -19,9 +19,12 @@ type auditCmd struct {
 	All      bool     `help:"Also read generated files and vendored packages."`
 	Tests    bool     `help:"Also read _test.go files."`
 	Explain  bool     `help:"Say of every lock what cannot be told, and why."`
+
+	WithUsage bool `help:"Compare the locks with what they have done in the store: declared and not used, used and not declared."`
+	Since     days `help:"With --with-usage: how far to look back: 30d, 12h." default:"30d" placeholder:"SPAN"`
 }
 
-// Run audits Go code. It needs no store.
+// Run audits Go code. Only --with-usage needs a store.
 func (a *auditCmd) Run(g *globals) error {
 	for _, f := range a.FailOn {
 		if f != "any" && !slices.Contains(audit.Faults(), audit.Fault(f)) {
@@ -41,6 +44,11 @@ func (a *auditCmd) Run(g *globals) error {
 	r, err := audit.Run(ctx, &audit.LoadOptions{All: a.All, Tests: a.Tests}, a.Patterns...)
 	if err != nil {
 		return &exitError{code: exitIncomplete, kind: "incomplete", err: err}
+	}
+	if a.WithUsage {
+		if err := a.withUsage(g, r); err != nil {
+			return err
+		}
 	}
 	dir, err := os.Getwd()
 	if err != nil {

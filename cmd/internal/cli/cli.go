@@ -28,7 +28,7 @@ const (
 	exitOK          = 0
 	exitFindings    = 1  // review, doctor, audit: there is something that --fail-on asks to fail for
 	exitUsage       = 64 // EX_USAGE: bad flag, name or URL; nothing was done
-	exitIncomplete  = 65 // EX_DATAERR: audit: some code could not be read
+	exitIncomplete  = 65 // EX_DATAERR: audit, review: some code or some records could not be read
 	exitOtherInput  = 65 // EX_DATAERR: the job was begun with another input; nothing was run
 	exitUnavailable = 69 // EX_UNAVAILABLE: the store cannot be reached, read or trusted; nothing was run
 	exitLost        = 70 // EX_SOFTWARE: the lock was lost; the command was stopped before it could pass on
@@ -57,6 +57,8 @@ type command struct {
 type globals struct {
 	Store     []string      `help:"Where locks live: sqlite:PATH, redis://HOST, redis+sentinel://…, redis+cluster://…, postgres://HOST/DB, postgres+advisory://…. Several redis://HOST are a quorum. Default: a file of this user; see docs/cli.md." env:"HOLDLOCK_STORE" placeholder:"URL" sep:"none"`
 	Namespace string        `help:"Keeps the names of one team or stage apart from another's in one store." env:"HOLDLOCK_NAMESPACE" placeholder:"NAME"`
+	Ledger    string        `help:"Where it is counted what locks do, for review. Default: the store itself; a quorum needs one of its nodes, or another store." env:"HOLDLOCK_LEDGER" placeholder:"URL"`
+	Spool     string        `help:"Directory for what could not be counted because the store was away; the next command sends it. Default: unsent, beside the default store." env:"HOLDLOCK_SPOOL" placeholder:"DIR"`
 	JSON      bool          `name:"json" help:"Print data and messages as JSON, one object a line."`
 	Timeout   time.Duration `help:"How long the store may take for one call." default:"5s"`
 
@@ -118,7 +120,7 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 			return nil, fmt.Errorf("argument %q is not valid UTF-8", a)
 		}
 	}
-	for _, name := range []string{"HOLDLOCK_STORE", "HOLDLOCK_NAMESPACE"} {
+	for _, name := range []string{"HOLDLOCK_STORE", "HOLDLOCK_NAMESPACE", "HOLDLOCK_LEDGER"} {
 		if !utf8.ValidString(os.Getenv(name)) {
 			return nil, fmt.Errorf("$%s is not valid UTF-8", name)
 		}
@@ -201,14 +203,14 @@ func (g *globals) fail(err error) int {
 	return code
 }
 
-// open opens the store, with the label under which this process holds locks.
-func (g *globals) open(label string, observer holdlock.Observer) (*holdlock.Client, error) {
+// open opens the store, with the label under which this process holds locks. They are counted by rec.
+func (g *globals) open(label string, observer holdlock.Observer, rec holdlock.Recorder) (*holdlock.Client, error) {
 	drv, err := g.openDriver()
 	if err != nil {
 		return nil, err
 	}
 	return holdlock.NewClient(drv, &holdlock.ClientOptions{
-		Label: label, Observer: observer, Recorder: recorder(), CallTimeout: g.Timeout, ConfirmGrants: true,
+		Label: label, Observer: observer, Recorder: rec, CallTimeout: g.Timeout, ConfirmGrants: true,
 	})
 }
 

@@ -46,7 +46,7 @@ func (p *patience) left() time.Duration {
 // open opens the store, which for some stores means to reach it.
 func (p *patience) open() (*holdlock.Client, error) {
 	for {
-		c, err := p.s.g.open(baseName(p.s.g.argv), p.s)
+		c, err := p.s.g.open(baseName(p.s.g.argv), p.s, p.s.counts)
 		if err == nil {
 			return c, nil
 		}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/review"
 	"github.com/holdlock/holdlock/review/ledger"
@@ -27,15 +26,11 @@ func (r *reviewCmd) Run(g *globals) error {
 	if name, key, _ := strings.Cut(r.Lock, "/"); key != "" {
 		return usage(fmt.Sprintf("reviews are about locks, not keys: holdlock review %s", name))
 	}
-	drv, err := g.openDriver()
+	book, traits, done, err := g.book()
 	if err != nil {
 		return err
 	}
-	defer drv.Close()
-	book, ok := driver.As[driver.Ledger](drv)
-	if !ok {
-		return fmt.Errorf("%s keeps no record of what locks do, so there is nothing to review", drv.Traits().Location)
-	}
+	defer done()
 	ctx, cancel := context.WithTimeout(context.Background(), 12*g.Timeout) // a month is many days
 	defer cancel()
 	now := time.Now()
@@ -51,12 +46,15 @@ func (r *reviewCmd) Run(g *globals) error {
 		var found bool
 		if locks, found = only(locks, r.Lock); !found {
 			return &exitError{code: exitUsage, kind: "usage", err: fmt.Errorf("nothing is known of lock %q in %s; names: holdlock review",
-				r.Lock, drv.Traits().Location)}
+				r.Lock, traits.Location)}
 		}
 	}
 	findings := review.JudgeAll(locks, period)
-	if err := r.print(g, locks, findings, period, drv.Traits()); err != nil {
+	if err := r.print(g, locks, findings, period, traits); err != nil {
 		return err
+	}
+	if len(problems) > 0 { // what was found is told, but a clean result would mean nothing
+		return &exitError{code: exitIncomplete, kind: "incomplete", err: errors.New("the review is incomplete: some records could not be read")}
 	}
 	for _, f := range findings {
 		if r.FailOn != "never" && atLeast(f.Severity, r.FailOn) {
@@ -144,12 +142,9 @@ func (d *days) UnmarshalText(b []byte) error {
 	} else {
 		n, err = time.ParseDuration(text)
 	}
-	if err != nil || n <= 0 || n > driver.RecordTTL {
-		return fmt.Errorf("%q is not allowed: a span such as 30d or 12h, up to %dd", text, driver.RecordTTL/(24*time.Hour))
+	if err != nil || n <= 0 || n > 100*24*time.Hour {
+		return fmt.Errorf("%q is not allowed: a span such as 30d or 12h, up to 100d", text)
 	}
 	*d = days(n)
 	return nil
 }
-
-// recorder counts what the locks of this process do.
-func recorder() holdlock.Recorder { return ledger.New(nil) }

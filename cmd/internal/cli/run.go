@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -108,9 +109,20 @@ func (r *runCmd) Run(g *globals) error {
 	s := &session{g: g, job: job, r: r, renewed: make(chan struct{}, 1), signals: make(chan os.Signal, 16)}
 	signal.Notify(s.signals, guard.Signals()...)
 	defer signal.Stop(s.signals)
+	apart, book, err := g.openLedger()
+	if apart != nil {
+		defer apart.Close()
+	}
+	if code, _ := classify(err); err != nil && code == exitUsage {
+		return err
+	} else if err != nil { // no lock depends on it
+		book = away{}
+	}
+	s.counts = &counts{Recorder: g.recorder(book)}
 	patience := s.patience(time.Duration(r.Wait))
 	client, err := patience.open()
 	if err != nil {
+		r.notRun(g, err)
 		return err
 	}
 	defer func() {
@@ -141,7 +153,8 @@ type session struct {
 	job     *once.Options // of the job that is to run once, or nil
 	renewed chan struct{} // the lease has a new deadline
 	signals chan os.Signal
-	failing bool // renewals fail, and this was told
+	failing atomic.Bool // renewals fail, and this was told
+	counts  *counts
 }
 
 // Observe implements holdlock.Observer.
@@ -149,7 +162,7 @@ func (s *session) Observe(e holdlock.Event) {
 	s.observeJob(e)
 	switch e.Kind {
 	case holdlock.Renewed:
-		s.failing = false
+		s.failing.Store(false)
 		select {
 		case s.renewed <- struct{}{}:
 		default:
@@ -158,8 +171,7 @@ func (s *session) Observe(e holdlock.Event) {
 		if errors.Is(e.Err, driver.ErrGone) || errors.Is(e.Err, driver.ErrBroken) {
 			return // an answer, after which nothing is tried again; the loss is told at the end
 		}
-		if !s.failing {
-			s.failing = true
+		if !s.failing.Swap(true) {
 			s.g.say("renew-failed", fmt.Sprintf("lock %s could not be renewed and is tried again: %v", lockName(e.Name, e.Key), e.Err), nil)
 		}
 	case holdlock.Lapsed:
@@ -194,6 +206,9 @@ func (s *session) once(p *patience) error {
 			lockName(s.lock.Name(), s.lock.Key()), res.Unkillable), nil)
 		return s.ended(res, lease.Err())
 	}
+	if lease.Err() == nil {
+		s.counts.cutOff(res.Ended, s.failing.Load())
+	}
 	switch err := s.finish(lease, res); {
 	case errors.Is(err, holdlock.ErrLost):
 		return s.ended(res, err)
@@ -223,14 +238,17 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 	got := make(chan answer, 1)
 	go func() {
 		var a answer
-		a.lease, a.err = s.get(ctx, 0)
 		switch {
-		case wait == 0 || !errors.Is(a.err, holdlock.ErrHeld) && !errors.Is(a.err, driver.ErrAbstains):
-		case s.heldAroundUs(a.err): // waiting would be for ever
-			a.err = fmt.Errorf("%w; that is the holdlock around this one: a lock is not re-entrant", a.err)
+		case wait == 0:
+			a.lease, a.err = s.get(ctx, 0)
+		case s.heldAroundUs(ctx): // waiting would be for ever
+			a.lease, a.err = s.get(ctx, 0)
+			if errors.Is(a.err, holdlock.ErrHeld) {
+				a.err = fmt.Errorf("%w; that is the holdlock around this one: a lock is not re-entrant", a.err)
+			}
 		case wait == holdlock.Forever:
 			a.lease, a.err = s.get(ctx, wait)
-		default:
+		default: // one attempt in all: asking first and then waiting would count as two
 			ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("--wait %s is over", time.Duration(s.r.Wait)))
 			defer cancel()
 			a.lease, a.err = s.get(ctx, holdlock.Forever)
@@ -255,11 +273,13 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 	}
 }
 
-// heldAroundUs reports whether the lock is held by the holdlock run inside which this one runs.
-func (s *session) heldAroundUs(err error) bool {
-	var held *holdlock.HeldError
-	return errors.As(err, &held) && os.Getenv("HOLDLOCK_LOCK") == s.lock.Name() && os.Getenv("HOLDLOCK_KEY") == s.lock.Key() &&
-		os.Getenv("HOLDLOCK_TOKEN") == strconv.FormatUint(uint64(held.Token), 10)
+// heldAroundUs reports whether the lock is held by the holdlock run inside which this one runs. Only there is the store asked.
+func (s *session) heldAroundUs(ctx context.Context) bool {
+	if os.Getenv("HOLDLOCK_LOCK") != s.lock.Name() || os.Getenv("HOLDLOCK_KEY") != s.lock.Key() {
+		return false
+	}
+	info, held, err := s.client.Inspect(ctx, s.lock.Name(), s.lock.Key())
+	return err == nil && held && os.Getenv("HOLDLOCK_TOKEN") == strconv.FormatUint(uint64(info.Token), 10)
 }
 
 // work runs the command under the guard, which is told each new deadline.

@@ -2,6 +2,9 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -83,6 +86,9 @@ func TestAudit(t *testing.T) {
 	r = auditing("", 0, audited, "--explain").do(b)
 	contains(t, "the report", r.out, "Cannot tell", "release-ctx: no release is seen in this package")
 
+	r = auditing("", 65, audited, "./nowhere").do(b)
+	contains(t, "the report about nothing", r.out, "nothing could be read: 0 locks in 0 packages", "INCOMPLETE", "nowhere")
+
 	r = auditing("", 0, audited, "--json").do(b)
 	var records []string
 	for line := range strings.Lines(r.out) {
@@ -99,4 +105,80 @@ func TestAudit(t *testing.T) {
 	r = auditing("", 0, strings.Replace(audited, "return err", "return undefined", 1), "--json").do(b)
 	contains(t, "the report", r.out, `"name":"42"`, `"fault":"session-on-pool"`, `"record":"problem"`, "undefined", `"incomplete":true`)
 	contains(t, "the message", r.err, `"event":"incomplete"`)
+}
+
+// declaring is a Go file with three locks of holdlock.
+const declaring = `package a
+
+import "github.com/holdlock/holdlock"
+
+func Locks(c *holdlock.Client, tenant string) (locks []*holdlock.Lock) {
+	for _, name := range []func() (*holdlock.Lock, error){
+		func() (*holdlock.Lock, error) { return c.NewLock("used", nil) },
+		func() (*holdlock.Lock, error) { return c.NewLock("idle", nil) },
+		func() (*holdlock.Lock, error) { return c.NewLock("tenant-"+tenant, nil) },
+	} {
+		l, _ := name()
+		locks = append(locks, l)
+	}
+	return locks
+}
+`
+
+// TestAuditWithUsage compares what code declares with what the store has counted.
+func TestAuditWithUsage(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	root, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, b.path("go.mod"), "module example.com/m\n\ngo 1.26.0\n")
+	write(t, b.path("go.work"), "go 1.26.0\n\nuse .\n\nuse "+strconv.Quote(root)+"\n")
+	write(t, b.path("a.go"), declaring)
+	for _, lock := range []string{"used", "tenant-7/key", "removed"} {
+		if r := b.run("run", lock, "--", "true"); r.code != 0 {
+			t.Fatalf("run %s: %+v", lock, r)
+		}
+	}
+	audit := func(code int, args ...string) result {
+		t.Helper()
+		cmd := b.command(append([]string{"audit", "--with-usage"}, args...)...)
+		setenv(cmd, "GOFLAGS=", "GOTELEMETRY=off", "GOPROXY=off", "GOWORK=", "GOCACHE="+os.Getenv("GOCACHE"))
+		r := b.launch(cmd).wait()
+		if r.code != code {
+			t.Fatalf("audit: %+v, want %d", r, code)
+		}
+		return r
+	}
+	r := audit(0)
+	_, table, _ := strings.Cut(r.out, "Use of holdlock's locks")
+	var got []string
+	for line := range strings.Lines(table) {
+		if f := strings.Fields(line); strings.HasPrefix(line, "    ") {
+			got = append(got, f[0])
+		} else if strings.HasPrefix(line, "  ") {
+			got = append(got, strings.TrimSpace(line)[:13]+":")
+		}
+	}
+	want := "Declared here: idle Used, and not: removed Used, and dec: tenant-7 Declared unde: tenant-… Declared and : used"
+	if strings.Join(got, " ") != want {
+		t.Errorf("got %q, want %q, from %s", strings.Join(got, " "), want, r.out)
+	}
+	contains(t, "the report", r.out, "a.go:8", "last used 2", "in sqlite:"+b.db)
+
+	states := map[string]string{}
+	for line := range strings.Lines(audit(0, "--json").out) {
+		var rec struct{ Record, State, Lock string }
+		if err := json.Unmarshal([]byte(line), &rec); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if rec.Record == "usage" {
+			states[rec.Lock] = rec.State
+		}
+	}
+	if len(states) != 5 || states["idle"] != "unused" || states["removed"] != "undeclared" || states["tenant-7"] != "perhaps" {
+		t.Errorf("states %v", states)
+	}
+	audit(69, "--store", "redis://127.0.0.1:1")
 }

@@ -42,7 +42,7 @@ func newBox(t testing.TB) *box {
 	b.mark = fmt.Sprintf("%s=%d-%d", markVar, os.Getpid(), boxes.Add(1))
 	b.env = []string{
 		b.mark, "PATH=" + os.Getenv("PATH"), "HOME=" + dir, "USER=tester", "LC_ALL=C.UTF-8",
-		"HOLDLOCK_STORE=sqlite:" + b.db,
+		"HOLDLOCK_STORE=sqlite:" + b.db, "HOLDLOCK_SPOOL=" + t.TempDir(), // not in dir, which tests compare
 		"GORACE=atexit_sleep_ms=0", // or each of our own processes would take a second to end under the race detector
 	}
 	t.Cleanup(b.nothingLeft)

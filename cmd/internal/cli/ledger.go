@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/cmd/internal/guard"
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/review/ledger"
+	"github.com/holdlock/holdlock/sqlitehold"
+)
+
+// What locks do is counted in their own store, or in that of --ledger. A command lives for one run, and may end before a store that
+// was away is back: what it had to say is spooled beside the default store, and the next command sends it.
+
+// openLedger opens the store that --ledger names. It returns nil without that flag.
+func (g *globals) openLedger() (driver.Driver, driver.Ledger, error) {
+	if g.Ledger == "" {
+		return nil, nil, nil
+	}
+	d, err := openStoreIn(g.Ledger, g.Namespace, g.Timeout)
+	if err != nil {
+		var e *exitError
+		if errors.As(err, &e) && e.kind == "usage" {
+			return nil, nil, usage(strings.ReplaceAll(err.Error(), "--store", "--ledger"))
+		}
+		return nil, nil, err
+	}
+	book, ok := driver.As[driver.Ledger](d)
+	if !ok {
+		return nil, nil, errors.Join(usage(fmt.Sprintf("--ledger: %s keeps no records", d.Traits().Location)), d.Close())
+	}
+	return d, book, nil
+}
+
+// book returns the ledger to read, the traits of the store of the locks, and what to call when done.
+func (g *globals) book() (driver.Ledger, driver.Traits, func(), error) {
+	drv, err := g.openDriver()
+	if err != nil {
+		return nil, driver.Traits{}, nil, err
+	}
+	apart, book, err := g.openLedger()
+	done := func() {
+		_ = drv.Close() // what was read is read
+		if apart != nil {
+			_ = apart.Close()
+		}
+	}
+	if own, ok := driver.As[driver.Ledger](drv); ok && book == nil {
+		book = own
+	}
+	if err == nil && book == nil {
+		err = usage(fmt.Sprintf("%s keeps no record of what locks do. Name a store that does with --ledger or HOLDLOCK_LEDGER, "+
+			"for holdlock run as well: one of the nodes, as redis://HOST, or another store. Programs set ledger.Options.Store", drv.Traits().Location))
+	}
+	if err != nil {
+		done()
+		return nil, driver.Traits{}, nil, err
+	}
+	return book, drv.Traits(), done, nil
+}
+
+// spoolDir is where counts wait for the store, "" if there is no place for it.
+func (g *globals) spoolDir() string {
+	dir := g.Spool
+	if dir == "" {
+		file, err := sqlitehold.DefaultPath()
+		if err != nil {
+			return ""
+		}
+		dir = filepath.Join(filepath.Dir(file), "unsent")
+	}
+	which := g.stores().URLs
+	if g.Ledger != "" {
+		which = []string{g.Ledger}
+	}
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%q", g.Namespace)
+	for _, u := range which {
+		fmt.Fprintf(sum, " %q", withoutSecrets(u))
+		if scheme, _, _ := strings.Cut(u, ":"); strings.HasPrefix(scheme, "postgres") {
+			for _, name := range []string{"PGHOST", "PGPORT", "PGDATABASE", "PGSERVICE"} {
+				fmt.Fprintf(sum, " %q", os.Getenv(name))
+			}
+		}
+	}
+	return filepath.Join(dir, hex.EncodeToString(sum.Sum(nil)[:8]))
+}
+
+// withoutSecrets leaves of a URL what decides which store it is.
+func withoutSecrets(text string) string {
+	scheme, rest, _ := strings.Cut(text, ":")
+	where, query, _ := strings.Cut(rest, "?")
+	where = where[strings.LastIndex(where, "@")+1:]
+	options, _ := url.ParseQuery(query)
+	for name := range options {
+		if strings.Contains(name, "pass") {
+			options.Del(name)
+		}
+	}
+	return scheme + ":" + where + "?" + options.Encode()
+}
+
+// recorder counts what the locks of this process do.
+func (g *globals) recorder(book driver.Ledger) *ledger.Recorder {
+	return ledger.New(&ledger.Options{Store: book, Spool: g.spoolDir()})
+}
+
+// counts is the recorder of a run. The guard ends a command before trust ends, so that the lease is still ours when it is given back;
+// but what was cut off is no run like any other.
+type counts struct {
+	*ledger.Recorder
+	cut atomic.Pointer[holdlock.LossReason]
+}
+
+// cutOff says why the command was ended, if it was, before its lease is given back.
+func (c *counts) cutOff(why guard.Reason, failing bool) {
+	reason := holdlock.LossPaused // the guard heard of no renewal, and neither did we of a failure: we stood still
+	switch {
+	case why == guard.Asked:
+		reason = holdlock.LossMaxHold
+	case why != guard.Deadline:
+		return
+	case failing:
+		reason = holdlock.LossUnreachable
+	}
+	c.cut.Store(&reason)
+}
+
+// Observe implements holdlock.Observer.
+func (c *counts) Observe(e holdlock.Event) {
+	if e.Kind == holdlock.Released || e.Kind == holdlock.Unreleased {
+		if reason := c.cut.Swap(nil); reason != nil {
+			e.Kind, e.Reason = holdlock.Lost, *reason
+		}
+	}
+	c.Recorder.Observe(e)
+}
+
+// notRun counts a run that did not happen because the store could not even be opened.
+func (r *runCmd) notRun(g *globals, err error) {
+	name, key, invalid := holdlock.ParseName(r.Lock)
+	if code, _ := classify(err); code != exitUnavailable || invalid != nil {
+		return
+	}
+	rec := g.recorder(away{})
+	rec.Start(nil, "")
+	rec.Observe(holdlock.Event{Kind: holdlock.Failed, Name: name, Key: key, Err: err})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = rec.Stop(ctx) // the store's failure is what is told
+}
+
+// away is the ledger of a store that is not there.
+type away struct{}
+
+var errAway = errors.New("the store is away")
+
+func (away) UpdateRecords(context.Context, driver.Day, []string, func(string, []byte) []byte) error {
+	return errAway
+}
+
+func (away) ReadRecords(context.Context, driver.Day, driver.Day, func(driver.Day, string, []byte) error) error {
+	return errAway
+}

@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/internal/testenv"
+	"github.com/holdlock/holdlock/sqlitehold"
+)
+
+// TestReviewCountsAWaiterOnce has one run wait for another: that is one attempt each.
+func TestReviewCountsAWaiterOnce(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	first, let := b.holder("job")
+	started := b.path("started")
+	second := b.start("run", "job", "--wait", "60s", "--", "sh", "-c", "echo > "+started)
+	third := b.start("run", "job", "--wait", "forever", "--", "true")
+	second.waits()
+	third.waits()
+	let()
+	for _, p := range []*proc{first, second, third} {
+		if r := p.wait(); r.code != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	if r := b.run("review", "job"); r.code != 0 || !strings.Contains(r.out, "2 of 3 attempts met another holder") {
+		t.Errorf("review: %+v", r)
+	}
+}
+
+// TestNotReentrant runs holdlock inside of holdlock: waiting would be for ever.
+func TestNotReentrant(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	for _, wait := range []string{"30s", "forever"} {
+		r := b.run("run", "job", "--", holdlockPath, "run", "job", "--wait", wait, "--", "true")
+		if r.code != 75 {
+			t.Errorf("--wait %s: %+v, want 75", wait, r)
+		}
+		contains(t, "the skip", r.err, "not re-entrant")
+	}
+	if r := b.run("run", "job", "--", holdlockPath, "run", "job/1", "--wait", "30s", "--", "echo", "in"); r.code != 0 || r.out != "in\n" {
+		t.Errorf("another key: %+v", r)
+	}
+	if r := b.run("review", "job"); !strings.Contains(r.out, "2 of 6 attempts met another holder") {
+		t.Errorf("review: %+v", r)
+	}
+}
+
+// TestReviewAfterAnOutage has commands come and go while the store is away. When it is back, the next one tells what they had to say.
+func TestReviewAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	p := testenv.StartPostgres(t)
+	for kind, store := range map[string]struct {
+		url        string
+		down, back func(t *testing.T)
+	}{
+		"redis": func() (s struct {
+			url        string
+			down, back func(t *testing.T)
+		},
+		) {
+			r := testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+			s.url, s.down, s.back = "redis://"+r.Addr, func(*testing.T) { r.Kill() }, func(t *testing.T) { r.Restart(t) }
+			return s
+		}(),
+		"postgres": {p.URL(), func(t *testing.T) { p.Stop(t) }, func(t *testing.T) { p.Start(t) }}, // it connects when it is opened
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			b.onRedis(store.url)
+			if kind == "postgres" {
+				if r := b.run("migrate"); r.code != 0 {
+					t.Fatalf("migrate: %+v", r)
+				}
+			}
+			cut, _ := b.holder("job", "--ttl", "2s", "--double-run", "costly")
+			store.down(t)
+			if r := cut.wait(); r.code != 70 {
+				t.Errorf("the run that was cut off: %+v, want 70", r)
+			}
+			for range 4 {
+				if r := b.run("run", "job", "--timeout", "1s", "--double-run", "costly", "--", "true"); r.code != 69 {
+					t.Errorf("a run while the store is away: %+v, want 69", r)
+				}
+			}
+			store.back(t)
+			if r := b.run("run", "job", "--wait", "30s", "--double-run", "costly", "--", "true"); r.code != 0 {
+				t.Errorf("the next run: %+v", r)
+			}
+			r := b.run("review", "job", "--fail-on", "error")
+			if r.code != 1 {
+				t.Errorf("review: %+v, want 1", r)
+			}
+			contains(t, "review", r.out, "4 attempts did not run because the store failed, of 6", "1 lease was lost while the work ran, of 2 (1 unreachable)")
+		})
+	}
+}
+
+// TestReviewOfAQuorum counts in another store, because a quorum keeps no records, and says so if there is none.
+func TestReviewOfAQuorum(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	var nodes []string
+	for range 3 {
+		nodes = append(nodes, "redis://"+testenv.StartRedis(t).Addr)
+	}
+	b.onRedis(strings.Join(nodes, " "))
+	if r := b.run("quorum", "init"); r.code != 0 {
+		t.Fatalf("quorum init: %+v", r)
+	}
+	r := b.run("review")
+	if r.code != 64 {
+		t.Errorf("review: %+v, want 64", r)
+	}
+	contains(t, "review", r.err, "--ledger", "HOLDLOCK_LEDGER", "ledger.Options.Store")
+	for range 2 {
+		if r := b.run("run", "job", "--ledger", nodes[0], "--", "true"); r.code != 0 {
+			t.Fatalf("run: %+v", r)
+		}
+	}
+	if r := b.run("review", "--ledger", nodes[0], "job"); r.code != 0 || !strings.Contains(r.out, "none of 2 attempts") {
+		t.Errorf("review: %+v", r)
+	}
+	if r := b.run("run", "job", "--ledger", "what", "--", "true"); r.code != 64 || !strings.Contains(r.err, "--ledger") {
+		t.Errorf("a bad --ledger: %+v, want 64", r)
+	}
+}
+
+// TestReviewOfMaxHold has the guard end a command in time: its lease is not lost, and yet its run was cut off.
+func TestReviewOfMaxHold(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	if r := b.run("run", "job", "--ttl", "2s", "--max-hold", "3s", "--", "sleep", "600"); r.code != 70 {
+		t.Errorf("run: %+v, want 70", r)
+	}
+	if r := b.run("review", "job"); !strings.Contains(r.out, "1 run was cut off at MaxHold, 3 s") {
+		t.Errorf("review: %+v", r)
+	}
+}
+
+// TestReviewOfANewerLedger leaves out what a newer release has written, says so, and says that the rest is not all.
+func TestReviewOfANewerLedger(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	for _, lock := range []string{"new", "old"} {
+		if r := b.run("run", lock, "--double-run", "costly", "--", "true"); r.code != 0 {
+			t.Fatalf("run: %+v", r)
+		}
+	}
+	d, err := sqlitehold.NewDriver(b.db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, day := range []driver.Day{0, driver.DayOf(time.Now())} {
+		if err := d.UpdateRecords(t.Context(), day, []string{"new"}, func(string, []byte) []byte { return []byte{99, 1} }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := b.run("review", "old")
+	if r.code != 65 || !strings.Contains(r.out, "none of 1 attempts") {
+		t.Errorf("review: %+v, want 65 and the sheet of what can be read", r)
+	}
+	contains(t, "review", r.err, "lock new on ", "newer holdlock", "incomplete")
+	if r := b.run("run", "new", "--", "echo", "ran"); r.code != 0 || r.out != "ran\n" || r.err != "" {
+		t.Errorf("no lock depends on its record: %+v", r)
+	}
+}
