@@ -1,0 +1,343 @@
+package lab
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdlock/holdlock/cmd/lab/resource"
+	"github.com/holdlock/holdlock/cmd/lab/verifier"
+	"github.com/holdlock/holdlock/cmd/lab/worker"
+	"github.com/holdlock/holdlock/internal/bootclock"
+)
+
+// A scene is one case while it is played.
+type scene struct {
+	ctx    context.Context
+	stage  *stage
+	job    string
+	brief  time.Duration // the expiry of a lock that is to expire
+	long   time.Duration // of one that is not
+	rand   *rand.Rand
+	res    *resource.Resource
+	start  time.Duration
+	actors []*actor
+
+	mu     sync.Mutex
+	events []Event
+	acks   []verifier.Ack
+}
+
+// errVoid says that a schedule could not be kept because the machine was too slow.
+var errVoid = errors.New("the machine was too slow for the schedule")
+
+// An actor is one worker in a scene.
+type actor struct {
+	*worker.Process
+	scene *scene
+	name  string
+	begun bool
+}
+
+func (s *scene) note(at time.Duration, who, what, text string, r worker.Reply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := Event{At: at - s.start, Who: who, What: what, Text: text, Token: r.Token, Until: r.Until}
+	if r.Until != 0 && r.Until != resource.Always {
+		e.Until -= s.start
+	}
+	s.events = append(s.events, e)
+}
+
+// worker starts a worker.
+func (s *scene) worker(name string) (*actor, error) {
+	cfg := s.stage.config
+	cfg.Name, cfg.Resource = name, s.res.URL
+	p, err := worker.Start(cfg)
+	if err != nil {
+		return nil, err
+	}
+	a := &actor{Process: p, scene: s, name: name}
+	s.actors = append(s.actors, a)
+	return a, nil
+}
+
+// workers starts A, B, and so on.
+func (s *scene) workers(n int) ([]*actor, error) {
+	for i := range n {
+		if _, err := s.worker(string(rune('A' + i))); err != nil {
+			return nil, err
+		}
+	}
+	return s.actors, nil
+}
+
+// patience is how long the lab waits for something that must happen.
+const patience = 2 * time.Minute
+
+func (a *actor) answer() (worker.Reply, error) {
+	ctx, cancel := context.WithTimeout(a.scene.ctx, patience)
+	defer cancel()
+	return a.Answer(ctx)
+}
+
+// do has the worker take one step.
+func (a *actor) do(step worker.Step) (worker.Reply, error) {
+	if err := a.Send(step); err != nil {
+		return worker.Reply{}, err
+	}
+	r, err := a.answer()
+	if err != nil {
+		return r, err
+	}
+	a.took(step, r)
+	return r, nil
+}
+
+// took notes a step. What the resource has seen comes from its log instead.
+func (a *actor) took(step worker.Step, r worker.Reply) {
+	s := a.scene
+	switch step.Do {
+	case worker.Begin, worker.Write, worker.End:
+		if r.Outcome == worker.OK || r.Outcome == worker.Refused {
+			what := map[string]resource.What{worker.Begin: resource.Begin, worker.Write: resource.Write, worker.End: resource.End}[step.Do]
+			s.acks = append(s.acks, verifier.Ack{Job: s.job, Worker: a.name, What: what, Refused: r.Outcome == worker.Refused})
+		} else {
+			s.note(r.At, a.name, r.Outcome, fmt.Sprintf("%s: %s", step.Do, brief(r.Text)), r)
+		}
+	case worker.Release:
+		text := ""
+		if r.Outcome != worker.OK {
+			text = brief(r.Text)
+		}
+		s.note(r.At, a.name, Releases, text, r)
+	default:
+		if r.Outcome != worker.Unchecked {
+			s.note(r.At, a.name, r.Outcome, brief(r.Text), r)
+		}
+	}
+}
+
+// brief is what an error of the library says besides what the timeline shows anyway: which lock it is, and what to think of it.
+func brief(text string) string {
+	if _, why, ok := strings.Cut(text, " was lost: "); ok {
+		why, _, _ = strings.Cut(why, ";")
+		return why
+	}
+	if cut := []rune(text); len(cut) > 160 {
+		return string(cut[:160]) + "…"
+	}
+	return text
+}
+
+// A request is what is asked of a lock.
+type request struct {
+	ttl     time.Duration
+	wait    bool
+	noRenew bool
+}
+
+// ask asks for the lock. Where that waits inside a server, the outcome is Waits, and settle has the end of it.
+func (a *actor) ask(q request) (outcome string, err error) {
+	s := a.scene
+	s.note(bootclock.Now(), a.name, Asks, "", worker.Reply{})
+	step := worker.Step{Do: worker.Acquire, Job: s.job, TTL: q.ttl, Wait: q.wait, NoRenew: q.noRenew}
+	if err := a.Send(step); err != nil {
+		return "", err
+	}
+	if s.stage.config.Mechanism != worker.Postgres {
+		return a.settle()
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	defer cancel()
+	for {
+		select {
+		case r := <-a.Answered():
+			a.took(step, r)
+			return r.Outcome, nil
+		case <-ctx.Done():
+			return "", fmt.Errorf("worker %s neither holds the lock nor waits for it: %w", a.name, ctx.Err())
+		case <-tick.C:
+		}
+		waits, err := s.stage.waits(ctx, a.name)
+		if err != nil {
+			return "", err
+		}
+		if waits {
+			s.note(bootclock.Now(), a.name, Waits, "for the transaction that is under way", worker.Reply{})
+			return Waits, nil
+		}
+	}
+}
+
+// settle waits for the answer to ask.
+func (a *actor) settle() (outcome string, err error) {
+	r, err := a.answer()
+	if err == nil {
+		a.took(worker.Step{Do: worker.Acquire}, r)
+	}
+	return r.Outcome, err
+}
+
+// hold asks for the lock, which must be free, and begins the job.
+func (a *actor) hold(q request) error {
+	outcome, err := a.ask(q)
+	if err == nil && outcome != worker.Granted {
+		err = fmt.Errorf("worker %s asked for a lock that is free and got: %s", a.name, outcome)
+	}
+	if err != nil {
+		return err
+	}
+	return a.begin()
+}
+
+func (a *actor) begin() error {
+	r, err := a.do(worker.Step{Do: worker.Begin})
+	if err == nil && r.Outcome != worker.OK {
+		err = fmt.Errorf("worker %s could not begin: %s: %s", a.name, r.Outcome, r.Text)
+	}
+	a.begun = true
+	return err
+}
+
+// trusts finds out whether a worker still has reason to believe that it holds its lock, as the schedule needs it.
+func (a *actor) trusts() error {
+	r, err := a.do(worker.Step{Do: worker.Check})
+	if err == nil && (r.Outcome == worker.LostIt || r.Until != 0 && r.Until < r.At) {
+		err = fmt.Errorf("%w: worker %s was to hold its lock (%s)", errVoid, a.name, r.Text)
+	}
+	return err
+}
+
+// write writes, without a check, ends and releases.
+func (a *actor) write() error {
+	r, err := a.do(worker.Step{Do: worker.Write})
+	if err != nil {
+		return err
+	}
+	if r.Outcome == worker.Failed { // its transaction is over
+		_, err := a.do(worker.Step{Do: worker.Release})
+		return err
+	}
+	ended := resource.Done
+	if r.Outcome == worker.Refused {
+		ended = resource.Lost
+	}
+	return a.end(ended)
+}
+
+func (a *actor) end(how string) error {
+	if _, err := a.do(worker.Step{Do: worker.End, Ended: how}); err != nil {
+		return err
+	}
+	_, err := a.do(worker.Step{Do: worker.Release})
+	return err
+}
+
+// finish writes if the lock is still held, as it must be.
+func (a *actor) finish() error {
+	if err := a.trusts(); err != nil {
+		return err
+	}
+	return a.write()
+}
+
+// heed writes if the worker does not know that its lock is lost.
+func (a *actor) heed() error {
+	r, err := a.do(worker.Step{Do: worker.Check})
+	if err != nil {
+		return err
+	}
+	if r.Outcome == worker.LostIt {
+		return a.end(resource.Lost)
+	}
+	return a.write()
+}
+
+// rest plays the rest of a delivery, whatever has become of asking for the lock.
+func (a *actor) rest(outcome string) (err error) {
+	if outcome == Waits {
+		if outcome, err = a.settle(); err != nil {
+			return err
+		}
+	}
+	if outcome != worker.Granted {
+		return nil
+	}
+	if !a.begun {
+		if err := a.begin(); err != nil {
+			return err
+		}
+	}
+	return a.finish()
+}
+
+func (a *actor) stop() error {
+	err := a.Stop(a.scene.ctx)
+	a.scene.note(bootclock.Now(), a.name, Stopped, "", worker.Reply{})
+	return err
+}
+
+func (a *actor) goOn() error {
+	a.scene.note(bootclock.Now(), a.name, Continued, "", worker.Reply{})
+	return a.Continue()
+}
+
+func (a *actor) kill() {
+	a.Kill()
+	a.scene.note(bootclock.Now(), a.name, WasKilled, "", worker.Reply{})
+}
+
+// happen notes what is done to a server.
+func (s *scene) happen(text string) { s.note(bootclock.Now(), "lab", Happens, text, worker.Reply{}) }
+
+// close ends all workers.
+func (s *scene) close() {
+	var all sync.WaitGroup
+	for _, a := range s.actors {
+		all.Go(a.Close)
+	}
+	all.Wait()
+}
+
+// timeline is what happened, in order: what workers said, what was done to them, and what the resource has logged.
+func (s *scene) timeline(log []resource.Entry) []Event {
+	begun := map[string]int{} // the place of each run
+	n := 0
+	for _, e := range log {
+		r := worker.Reply{Token: e.Token, Until: e.Until}
+		what, text := "", ""
+		switch e.What {
+		case resource.Begin:
+			what, begun[e.Worker] = Begins, n
+			n++
+		case resource.Write:
+			if what = Writes; begun[e.Worker] < n-1 {
+				what = Stale
+			}
+		case resource.End:
+			if what = Ends; e.Ended != resource.Done {
+				what = GivesUp
+			}
+			if e.Ended == resource.Lost {
+				text = "it was told that its lock is lost"
+			}
+		default:
+			continue
+		}
+		if e.Refused {
+			what, text = IsRefused, fmt.Sprintf("token %d, and the resource has seen %d", e.Token, e.Seen)
+		}
+		s.note(e.At, e.Worker, what, text, r)
+	}
+	slices.SortStableFunc(s.events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	return s.events
+}

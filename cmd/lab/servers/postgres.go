@@ -1,0 +1,152 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/holdlock/holdlock/cmd/lab/child"
+)
+
+// A Postgres is one PostgreSQL server with a data directory of its own. It listens on a loopback port and trusts everybody,
+// for as long as the lab runs.
+type Postgres struct {
+	URL string
+
+	port int
+	data string
+	proc *child.Process
+	out  *output
+}
+
+const installPostgres = "apt-get install postgresql"
+
+// StartPostgres starts one.
+func (d *Dir) StartPostgres(ctx context.Context) (*Postgres, error) {
+	template, err := d.postgresTemplate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &Postgres{data: filepath.Join(filepath.Dir(template), filepath.Base(d.Path("data")))}
+	if out, err := asPostgres(exec.CommandContext(ctx, "cp", "-Rp", template, p.data)).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("copying a data directory: %w: %s", err, out)
+	}
+	for range attempts {
+		if p.port, err = freePort(); err != nil {
+			return nil, err
+		}
+		p.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", p.port)
+		if err = p.start(ctx); err == nil || ctx.Err() != nil {
+			break
+		}
+	}
+	return p, err
+}
+
+// postgresTemplate makes the data directory that all start from, once: it takes a second or two.
+func (d *Dir) postgresTemplate(ctx context.Context) (string, error) {
+	d.template.Lock()
+	defer d.template.Unlock()
+	if d.template.path != "" {
+		return d.template.path, nil
+	}
+	initdb, err := postgresProgram("initdb")
+	if err != nil {
+		return "", err
+	}
+	if _, err := postgresProgram("postgres"); err != nil {
+		return "", err
+	}
+	home := d.Path("pg")
+	if err := os.Mkdir(home, 0o700); err != nil {
+		return "", err
+	}
+	if err := ownedByPostgres(home); err != nil {
+		return "", err
+	}
+	data := filepath.Join(home, "template")
+	// initdb has children of its own: ended by a signal it ends them too.
+	cmd := asPostgres(exec.CommandContext(ctx, initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C",
+		"--no-sync", "--no-instructions"))
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	// Servers have their directories beside it, where their user may make them.
+	d.template.path = data
+	return data, nil
+}
+
+func (p *Postgres) start(ctx context.Context) error {
+	program, err := postgresProgram("postgres")
+	if err != nil {
+		return err
+	}
+	cmd := asPostgres(exec.Command(program, "-D", p.data, "-p", strconv.Itoa(p.port), "-c", "listen_addresses=127.0.0.1",
+		"-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=100", "-c", "log_timezone=UTC"))
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	p.out = &output{}
+	cmd.Stdout, cmd.Stderr = p.out, p.out
+	if p.proc, err = child.Start(cmd); err != nil {
+		return err
+	}
+	err = until(ctx, "postgres is ready", func() bool { return p.proc.Err() != nil || p.ready(ctx) })
+	if err == nil {
+		err = p.proc.Err()
+	}
+	if err != nil {
+		p.Kill()
+		return fmt.Errorf("%w: %s", err, p.out.last())
+	}
+	return nil
+}
+
+func (p *Postgres) ready(ctx context.Context) bool {
+	conn, err := p.Connect(ctx)
+	if err != nil {
+		return false
+	}
+	return conn.Close(ctx) == nil
+}
+
+// Connect opens a connection.
+func (p *Postgres) Connect(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, p.URL) }
+
+// Kill ends it at once, without a checkpoint, as a crash would, and with it all its processes.
+func (p *Postgres) Kill() { p.proc.End(syscall.SIGQUIT, 10*time.Second) }
+
+// Restart kills it and starts it again on the same port, with the data that it has.
+func (p *Postgres) Restart(ctx context.Context) error {
+	p.Kill()
+	return until(ctx, "postgres starts again", func() bool { return p.start(ctx) == nil })
+}
+
+// postgresProgram finds a program of the server. Debian keeps them out of PATH, one directory for each version; the newest
+// is taken.
+func postgresProgram(name string) (string, error) {
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	best, newest := "", -1
+	for _, path := range found {
+		version, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path)))) // 0 if it is none
+		if version > newest {
+			best, newest = path, version
+		}
+	}
+	if best != "" && err == nil {
+		return best, nil
+	}
+	path, err := find(name, installPostgres)
+	if err != nil && errors.As(err, new(*MissingError)) {
+		return "", &MissingError{"PostgreSQL (" + name + ")", installPostgres}
+	}
+	return path, err
+}
