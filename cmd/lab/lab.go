@@ -24,11 +24,13 @@ type Options struct {
 	Seed uint64
 	// Full plays each case five times instead of once, with locks that last three times as long.
 	Full bool
-	// Progress, if not nil, is called after each experiment, with how many there are and how many are over.
+	// Progress, if not nil, is called after each experiment, with how many are over and how many there are. It is not called for
+	// those whose fault cannot hit their mechanism.
 	Progress func(e *Experiment, over, all int)
 
-	// swap replaces mechanisms by others, for tests that this is noticed.
+	// For tests: mechanisms that are replaced by others, to see that it is noticed, and another pace.
 	swap map[string]string
+	pace *pace
 }
 
 // A pace is how long things take.
@@ -65,16 +67,28 @@ func Run(ctx context.Context, opts *Options) (*Report, error) {
 	if opts.Full {
 		l.pace = fullPace
 	}
+	if opts.pace != nil {
+		l.pace = *opts.pace
+	}
 	report := &Report{Seed: opts.Seed, Full: opts.Full}
 	began := time.Now()
-	for i, p := range chosen {
+	over, all := 0, 0
+	for _, p := range chosen {
+		if notApplicable(p.mechanism.ID, p.fault.ID) == "" {
+			all++
+		}
+	}
+	for _, p := range chosen {
 		e, err := l.experiment(ctx, p)
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("%s, %s: %w", p.mechanism.Title, p.fault.Title, err), dir.Remove())
 		}
 		report.Experiments = append(report.Experiments, *e)
-		if opts.Progress != nil {
-			opts.Progress(e, i+1, len(chosen))
+		if e.inapplicable {
+			continue
+		}
+		if over++; opts.Progress != nil {
+			opts.Progress(e, over, all)
 		}
 	}
 	report.Took = time.Since(began)
@@ -211,7 +225,7 @@ func (l *laboratory) scene(ctx context.Context, st *stage, p pair, one *part, pa
 	}
 	res.Announce(s.job)
 	err = one.schedule.play(s)
-	s.close()
+	s.close(err != nil)
 	if err == nil && st.pg != nil {
 		err = s.importLog()
 	}

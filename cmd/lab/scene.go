@@ -299,11 +299,16 @@ func (a *actor) kill() {
 // happen notes what is done to a server.
 func (s *scene) happen(text string) { s.note(bootclock.Now(), "lab", Happens, text, worker.Reply{}) }
 
-// close ends all workers.
-func (s *scene) close() {
+// close ends all workers. After a failure one may wait for a lock, so it is not asked.
+func (s *scene) close(failed bool) {
 	var all sync.WaitGroup
 	for _, a := range s.actors {
-		all.Go(a.Close)
+		all.Go(func() {
+			if failed {
+				a.Kill()
+			}
+			a.Close()
+		})
 	}
 	all.Wait()
 }

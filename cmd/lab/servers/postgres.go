@@ -31,12 +31,16 @@ const installPostgres = "apt-get install postgresql"
 
 // StartPostgres starts one.
 func (d *Dir) StartPostgres(ctx context.Context) (*Postgres, error) {
+	cp, err := find("cp", "apt-get install coreutils")
+	if err != nil {
+		return nil, err
+	}
 	template, err := d.postgresTemplate(ctx)
 	if err != nil {
 		return nil, err
 	}
 	p := &Postgres{data: filepath.Join(filepath.Dir(template), filepath.Base(d.Path("data")))}
-	if out, err := asPostgres(exec.CommandContext(ctx, "cp", "-Rp", template, p.data)).CombinedOutput(); err != nil {
+	if out, err := asPostgres(exec.CommandContext(ctx, cp, "-Rp", template, p.data)).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("copying a data directory: %w: %s", err, out)
 	}
 	for range attempts {
@@ -44,11 +48,14 @@ func (d *Dir) StartPostgres(ctx context.Context) (*Postgres, error) {
 			return nil, err
 		}
 		p.URL = fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", p.port)
-		if err = p.start(ctx); err == nil || ctx.Err() != nil {
+		if err = p.start(ctx); err == nil {
+			return p, nil
+		}
+		if ctx.Err() != nil {
 			break
 		}
 	}
-	return p, err
+	return nil, err
 }
 
 // postgresTemplate makes the data directory that all start from, once: it takes a second or two.
@@ -96,9 +103,11 @@ func (p *Postgres) start(ctx context.Context) error {
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	p.out = &output{}
 	cmd.Stdout, cmd.Stderr = p.out, p.out
-	if p.proc, err = child.Start(cmd); err != nil {
+	proc, err := child.Start(cmd)
+	if err != nil {
 		return err
 	}
+	p.proc = proc
 	err = until(ctx, "postgres is ready", func() bool { return p.proc.Err() != nil || p.ready(ctx) })
 	if err == nil {
 		err = p.proc.Err()

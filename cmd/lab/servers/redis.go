@@ -58,9 +58,11 @@ func (r *Redis) start(ctx context.Context) error {
 		"--appendonly", "no", "--daemonize", "no", "--logfile", "", "--repl-diskless-sync-delay", "0")
 	r.out = &output{}
 	cmd.Stdout, cmd.Stderr = r.out, r.out
-	if r.proc, err = child.Start(cmd); err != nil {
+	proc, err := child.Start(cmd)
+	if err != nil {
 		return err
 	}
+	r.proc = proc
 	r.Client = redis.NewClient(&redis.Options{Addr: r.Addr, ContextTimeoutEnabled: true, DialerRetries: 1, DisableIdentity: true})
 	// The answer could be that of another server which has taken the port. This one then says so and ends.
 	err = until(ctx, "redis-server is ready", func() bool {

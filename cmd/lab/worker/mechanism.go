@@ -50,8 +50,8 @@ func outcomeOf(err error) Reply {
 		word = Refused
 	case errors.Is(err, holdlock.ErrLost):
 		word = LostIt
-	case errors.Is(err, driver.ErrAbstains):
-		word = Unavailable
+	case errors.Is(err, driver.ErrAbstains): // the error has the words of each node
+		return Reply{Outcome: Unavailable, Text: "a majority of nodes has restarted and abstains until all that it forgot is over"}
 	}
 	return Reply{Outcome: word, Text: err.Error()}
 }
