@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +30,9 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		Mechanisms []Mechanism
 		Faults     []Fault
 		Notes      []string
+		Zero       resource.Counts
 		At         func(mechanism, fault string) *Experiment
-	}{r, mechanisms, faults, r.notes(), func(m, f string) *Experiment { return at[m+"/"+f] }})
+	}{r, mechanisms, faults, r.notes(), resource.Counts{}, func(m, f string) *Experiment { return at[m+"/"+f] }})
 }
 
 // Applies says whether the fault can hit the mechanism at all.
@@ -88,9 +90,10 @@ func draw(c Case) drawing {
 			X: lanes[e.Who], Y: y(i), Kind: kinds[e.What], Mark: marks[e.What], Time: strings.TrimSpace(millis(e.At)), Text: e.words(), TextX: right,
 		})
 	}
-	for who, x := range lanes {
-		d.Bars = append(d.Bars, spans(c.Events, who, x, y)...)
+	for _, l := range d.Lanes {
+		d.Bars = append(d.Bars, spans(c.Events, l.Name, l.X, y)...)
 	}
+	slices.SortStableFunc(d.Bars, func(a, b bar) int { return b.W - a.W }) // the wide ones lie below
 	return d
 }
 

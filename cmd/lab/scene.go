@@ -118,9 +118,14 @@ func (a *actor) took(step worker.Step, r worker.Reply) {
 		}
 		s.note(r.At, a.name, Releases, text, r)
 	default:
-		if r.Outcome != worker.Unchecked {
-			s.note(r.At, a.name, r.Outcome, brief(r.Text), r)
+		text := brief(r.Text)
+		switch r.Outcome {
+		case worker.Unchecked:
+			return
+		case worker.Held: // by whom, the timeline shows
+			text = ""
 		}
+		s.note(r.At, a.name, r.Outcome, text, r)
 	}
 }
 

@@ -32,39 +32,28 @@ func (e *Experiment) cell() string {
 
 // A figure is one count with its names.
 type figure struct {
-	Sign, Name string
-	N          int
-	Bad        bool // it is what a lock is there to prevent
+	Sign, Name, Meaning string
+	N                   int
+	Bad                 bool // it is what a lock is there to prevent
 }
 
 // figures are all counts but jobs and runs.
 func figures(c resource.Counts) []figure {
 	return []figure{
-		{"D", "double runs", c.Double, true},
-		{"O", "overlaps", c.Overlaps, true},
-		{"G", "double grants", c.Grants, true},
-		{"S", "stale writes accepted", c.Accepted, true},
-		{"F", "stale writes refused", c.Refused, false},
-		{"L", "stopped in time", c.Stopped, false},
-		{"N", "jobs that never ran", c.Never, true},
+		{"D", "double runs", "runs with an effect, beyond the first of a job", c.Double, true},
+		{"O", "overlaps", "two runs of a job at work at the same time", c.Overlaps, true},
+		{"G", "double grants", "overlaps whose two workers both had reason to believe that they hold the lock", c.Grants, true},
+		{"S", "stale writes accepted", "writes of a run after a later one had begun", c.Accepted, true},
+		{"F", "stale writes refused", "the same, refused by the resource", c.Refused, false},
+		{"L", "stopped in time", "runs that ended without a (further) write because the lock, or the resource, said that it is lost", c.Stopped, false},
+		{"N", "jobs that never ran", "jobs without any effect", c.Never, true},
 	}
 }
-
-const legend = `A cell has the runs that began, and then, where it is not 0:
-  D  double runs: runs with an effect, beyond the first of a job
-  O  overlaps: two runs of a job at work at the same time
-  G  double grants: overlaps whose two workers both had reason to believe that they hold the lock
-  S  stale writes accepted: writes of a run after a later one had begun
-  F  stale writes refused by the resource
-  L  runs that ended without a (further) write because the lock, or the resource, said that it is lost
-  N  jobs that never ran
-`
 
 // WriteMatrix writes the matrix for people, what it means, and what was not run.
 func (r *Report) WriteMatrix(w io.Writer) error {
 	mechanisms, faults, at := r.grid()
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprint(t, "")
 	for _, f := range faults {
 		fmt.Fprintf(t, "\t%s", f.ID)
 	}
@@ -82,7 +71,16 @@ func (r *Report) WriteMatrix(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%s", legend)
+	var sum resource.Counts
+	for _, e := range r.Experiments {
+		sum = sum.Plus(e.Counts)
+	}
+	fmt.Fprintln(w, "\nIn a cell: how many runs began, and where it is not 0")
+	for _, f := range figures(sum) {
+		if f.N > 0 {
+			fmt.Fprintf(w, "  %s  %s: %s\n", f.Sign, f.Name, f.Meaning)
+		}
+	}
 	for _, n := range r.notes() {
 		fmt.Fprintln(w, n)
 	}

@@ -35,19 +35,31 @@ func (c Counts) Times(n int) Counts {
 
 // String names what is not zero.
 func (c Counts) String() string {
-	text := fmt.Sprintf("%d jobs, %d runs", c.Jobs, c.Runs)
+	text := count(c.Jobs, "job", "jobs") + ", " + count(c.Runs, "run", "runs")
 	for _, one := range []struct {
-		n    int
-		what string
+		n         int
+		one, many string
 	}{
-		{c.Double, "double runs"}, {c.Overlaps, "overlaps"}, {c.Grants, "double grants"}, {c.Accepted, "stale writes accepted"},
-		{c.Refused, "stale writes refused"}, {c.Stopped, "stopped in time"}, {c.Never, "never ran"},
+		{c.Double, "double run", "double runs"},
+		{c.Overlaps, "overlap", "overlaps"},
+		{c.Grants, "double grant", "double grants"},
+		{c.Accepted, "stale write accepted", "stale writes accepted"},
+		{c.Refused, "stale write refused", "stale writes refused"},
+		{c.Stopped, "stopped in time", "stopped in time"},
+		{c.Never, "never ran", "never ran"},
 	} {
 		if one.n > 0 {
-			text += fmt.Sprintf(", %d %s", one.n, one.what)
+			text += ", " + count(one.n, one.one, one.many)
 		}
 	}
 	return text
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // tally counts while entries come.
