@@ -48,9 +48,9 @@ var (
 // repeats is how often a case is repeated, with twice the expiry, if the machine was too slow for it.
 const repeats = 3
 
-// Run runs experiments, one after the other, and returns what was found. The error is an *UnknownError, ctx's, or says that the
-// lab itself has failed: that counts do not agree, or that nothing could be started. What cannot be run for want of a server is
-// told in the report instead. When it returns, no process, port or file of it is left.
+// Run runs experiments, one after the other, and returns what was found. The error is an *UnknownError, ctx's, or one of the
+// directory for temporary files. What cannot be run for want of a server, or has failed, is told in the report. When Run
+// returns, no process, port or file of it is left.
 func Run(ctx context.Context, opts *Options) (*Report, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -123,17 +123,17 @@ func (l *laboratory) experiment(ctx context.Context, p pair) (*Experiment, error
 			parts = append(parts, &part{schedule: s, trial: trial})
 		}
 	}
-	err := l.play(ctx, p, parts)
-	if missing := (*servers.MissingError)(nil); errors.As(err, &missing) {
-		e.NotRun = missing.Error()
-		return e, nil
-	}
-	if errors.Is(err, errVoid) {
+	if err := l.play(ctx, p, parts); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		e.NotRun = err.Error()
+		if missing := (*servers.MissingError)(nil); errors.As(err, &missing) {
+			e.NotRun = missing.Error()
+		} else if !errors.Is(err, errVoid) {
+			e.Surprise = "it failed"
+		}
 		return e, nil
-	}
-	if err != nil {
-		return nil, err
 	}
 	for _, one := range parts {
 		e.Cases = append(e.Cases, one.result)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func run(t *testing.T, opts *Options) *Report {
 	}
 	for _, e := range r.Experiments {
 		if e.NotRun != "" && !e.inapplicable {
-			if os.Getenv("CI") == "true" || os.Getenv("HOLDLOCK_TEST_REQUIRE") != "" {
+			if e.Surprise != "" || os.Getenv("CI") == "true" || os.Getenv("HOLDLOCK_TEST_REQUIRE") != "" {
 				t.Errorf("%s/%s was not run: %s", e.Mechanism.ID, e.Fault.ID, e.NotRun)
 			} else {
 				t.Logf("NOT TESTED: %s/%s: %s", e.Mechanism.ID, e.Fault.ID, e.NotRun)
@@ -213,6 +214,23 @@ func TestExpectedIsComplete(t *testing.T) {
 			if _, known := want[m.ID][f.ID]; known != (notApplicable(m.ID, f.ID) == "") {
 				t.Errorf("%s/%s: expected: %v, not applicable: %q", m.ID, f.ID, known, notApplicable(m.ID, f.ID))
 			}
+		}
+	}
+}
+
+// An experiment that fails is told as such; the others are run.
+func TestFailed(t *testing.T) {
+	need(t, "redis-server")
+	r, err := Run(t.Context(), &Options{Scenarios: []string{"no-lock/late", "redis/late"}, swap: map[string]string{worker.Redis: "nothing"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Ran() != 1 || r.Surprises() != 1 {
+		t.Errorf("%d ran, %d surprises", r.Ran(), r.Surprises())
+	}
+	for _, e := range r.Experiments {
+		if failed := e.Surprise != ""; failed != (e.Mechanism.ID == worker.Redis) || failed && !strings.Contains(e.NotRun, `there is no mechanism "nothing"`) {
+			t.Errorf("%s: %q, %q", e.Mechanism.ID, e.NotRun, e.Surprise)
 		}
 	}
 }

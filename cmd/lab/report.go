@@ -21,7 +21,7 @@ type Experiment struct {
 	NotRun    string          `json:"not_run,omitempty"` // why, if it was not
 	Counts    resource.Counts `json:"counts"`            // of all cases
 	Trials    int             `json:"trials"`            // of each case
-	// Surprise says what is not as the documentation says; empty if all is.
+	// Surprise says what is not as it must be; empty if all is. An experiment that has failed is one.
 	Surprise string        `json:"surprise,omitempty"`
 	Cases    []Case        `json:"cases,omitempty"`
 	Took     time.Duration `json:"took_ns"`
@@ -64,4 +64,6 @@ const (
 	Continued = "continued"
 	WasKilled = "killed"
 	Happens   = "fault" // to a server
+
+	RolledBack = "rolled back" // later; the resource has never seen it
 )

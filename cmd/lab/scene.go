@@ -31,7 +31,9 @@ type scene struct {
 
 	mu     sync.Mutex
 	events []Event
-	acks   []verifier.Ack
+
+	acks    []verifier.Ack
+	replies []worker.Reply // to acks
 }
 
 // errVoid says that a schedule could not be kept because the machine was too slow.
@@ -108,6 +110,7 @@ func (a *actor) took(step worker.Step, r worker.Reply) {
 		if r.Outcome == worker.OK || r.Outcome == worker.Refused {
 			what := map[string]resource.What{worker.Begin: resource.Begin, worker.Write: resource.Write, worker.End: resource.End}[step.Do]
 			s.acks = append(s.acks, verifier.Ack{Job: s.job, Worker: a.name, What: what, Refused: r.Outcome == worker.Refused})
+			s.replies = append(s.replies, r)
 		} else {
 			s.note(r.At, a.name, r.Outcome, fmt.Sprintf("%s: %s", step.Do, brief(r.Text)), r)
 		}
@@ -348,6 +351,20 @@ func (s *scene) timeline(log []resource.Entry) []Event {
 		}
 		s.note(e.At, e.Worker, what, text, r)
 	}
+	if s.stage.pg != nil {
+		s.rolledBack(log)
+	}
 	slices.SortStableFunc(s.events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	return s.events
+}
+
+// rolledBack notes what workers did in transactions that were not committed: the resource knows nothing of it.
+func (s *scene) rolledBack(log []resource.Entry) {
+	for i, a := range s.acks {
+		committed := slices.ContainsFunc(log, func(e resource.Entry) bool { return e.Worker == a.Worker && e.What == a.What })
+		what := map[resource.What]string{resource.Begin: Begins, resource.Write: Writes, resource.End: Ends}[a.What]
+		if !committed {
+			s.note(s.replies[i].At, a.Worker, RolledBack, what+", in a transaction that is rolled back later", worker.Reply{})
+		}
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -184,8 +186,12 @@ func (st *stage) restart(ctx context.Context, r *rand.Rand) (string, error) {
 	if len(st.redis) == 1 {
 		return "the server is killed and starts again, empty", errors.Join(errs...)
 	}
-	names := strings.Trim(strings.ReplaceAll(fmt.Sprint(hit), " ", ", "), "[]")
-	return fmt.Sprintf("nodes %s of 0 to %d are killed and start again, empty", names, nodes-1), errors.Join(errs...)
+	slices.Sort(hit)
+	var names []string
+	for _, n := range hit {
+		names = append(names, strconv.Itoa(n+1))
+	}
+	return fmt.Sprintf("nodes %s of %d are killed and start again, empty", strings.Join(names, ", "), nodes), errors.Join(errs...)
 }
 
 func (st *stage) stopReplication(ctx context.Context) error { return st.redis[0].StopReplication(ctx) }

@@ -75,7 +75,7 @@ func (r *Report) WriteMatrix(w io.Writer) error {
 	for _, e := range r.Experiments {
 		sum = sum.Plus(e.Counts)
 	}
-	fmt.Fprintln(w, "\nIn a cell: how many runs began, and where it is not 0")
+	fmt.Fprint(w, "\nIn a cell: how many runs began, and what is not 0 of the rest.\n")
 	for _, f := range figures(sum) {
 		if f.N > 0 {
 			fmt.Fprintf(w, "  %s  %s: %s\n", f.Sign, f.Name, f.Meaning)
@@ -192,13 +192,13 @@ func millis(d time.Duration) string { return fmt.Sprintf("%7.1f ms", d.Seconds()
 
 // words are what happened, for people.
 func (e Event) words() string {
-	text := map[string]string{
-		Happens: "", "ok": "asks its lock: still held", "granted": "holds the lock", "held": "is skipped", "already": "need not run it",
+	text, known := map[string]string{
+		Happens: "", RolledBack: "", "ok": "asks its lock: still held", "granted": "holds the lock", "held": "is skipped", "already": "need not run it",
 		"unavailable": "gets no answer to build on", "lost": "asks its lock: lost", Stale: "WRITES, though a later run has begun: accepted",
 		IsRefused: "writes: REFUSED", Waits: "waits", Asks: "asks for the lock", GivesUp: "stops", WasKilled: "is killed", Stopped: "is paused",
-		Continued: "goes on", Begins: "begins the job", Writes: "writes: accepted", Ends: "is through",
+		Continued: "goes on", Begins: "begins the job", Writes: "writes: accepted", Ends: "is through", "failed": "fails",
 	}[e.What]
-	if text == "" && e.What != Happens {
+	if !known {
 		text = e.What
 	}
 	if e.What == "granted" && e.Until > 0 {

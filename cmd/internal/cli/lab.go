@@ -101,6 +101,14 @@ func (c *labCmd) progress(g *globals, e *lab.Experiment, over, all int) {
 }
 
 func (c *labCmd) print(g *globals, r *lab.Report) error {
+	defer func() {
+		experiments := "experiments"
+		if r.Ran() == 1 {
+			experiments = "experiment"
+		}
+		g.say("took", fmt.Sprintf("%d %s in %s, seed %d", r.Ran(), experiments, r.Took.Round(100*time.Millisecond), r.Seed),
+			map[string]any{"seed": r.Seed, "took_ms": r.Took.Milliseconds()})
+	}()
 	if g.JSON {
 		enc := json.NewEncoder(g.stdout)
 		for _, e := range r.Experiments {
@@ -108,18 +116,13 @@ func (c *labCmd) print(g *globals, r *lab.Report) error {
 				return err
 			}
 		}
-		g.say("took", fmt.Sprintf("%d experiments in %s, seed %d", r.Ran(), r.Took.Round(100*time.Millisecond), r.Seed),
-			map[string]any{"seed": r.Seed, "took_ms": r.Took.Milliseconds()})
 		return nil
 	}
 	if err := r.WriteMatrix(g.stdout); err != nil {
 		return err
 	}
 	if c.Timelines || len(c.Scenarios) > 0 {
-		if err := r.WriteTimelines(g.stdout); err != nil {
-			return err
-		}
+		return r.WriteTimelines(g.stdout)
 	}
-	g.say("took", fmt.Sprintf("%d experiments in %s, seed %d", r.Ran(), r.Took.Round(100*time.Millisecond), r.Seed), nil)
 	return nil
 }

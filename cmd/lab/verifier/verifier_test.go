@@ -9,8 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/holdlock/holdlock/cmd/lab/resource"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // record has a resource log entries, and returns its counts and the log as it stands in the file.
 func record(t *testing.T, entries []resource.Entry) (resource.Counts, []resource.Entry) {

@@ -94,5 +94,8 @@ func (h *transactionHold) release(ctx context.Context) error {
 	if h.rollback {
 		return h.tx.Rollback(ctx)
 	}
-	return h.tx.Commit(ctx)
+	if err := h.tx.Commit(ctx); err != nil {
+		return fmt.Errorf("not committed: %w", err)
+	}
+	return nil
 }
