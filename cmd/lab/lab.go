@@ -247,6 +247,9 @@ func (l *laboratory) scene(ctx context.Context, st *stage, p pair, one *part, pa
 	if err := verifier.Verify(log, fenced, acks, counts); err != nil {
 		return fmt.Errorf("the verifier does not agree: %w", err)
 	}
+	if err := s.kept(log); err != nil {
+		return err
+	}
 	one.result = Case{Title: one.schedule.title, Job: s.job, Repeated: try, Expiry: pace.brief, Counts: counts, Events: s.timeline(log)}
 	return nil
 }

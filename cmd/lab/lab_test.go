@@ -151,7 +151,7 @@ func TestTooSlow(t *testing.T) {
 	repeated := 0
 	for _, e := range r.Experiments {
 		if e.Surprise != "" {
-			t.Errorf("%s/%s: %s", e.Mechanism.ID, e.Fault.ID, e.Surprise)
+			t.Errorf("%s/%s: %s %s", e.Mechanism.ID, e.Fault.ID, e.Surprise, e.NotRun)
 		}
 		for _, c := range e.Cases {
 			repeated += c.Repeated

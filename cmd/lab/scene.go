@@ -32,8 +32,15 @@ type scene struct {
 	mu     sync.Mutex
 	events []Event
 
-	acks    []verifier.Ack
-	replies []worker.Reply // to acks
+	believed []step // which the schedule needs to have been taken under a lock
+	acks     []verifier.Ack
+	replies  []worker.Reply // to acks
+}
+
+// A step is one that the resource has seen.
+type step struct {
+	worker string
+	what   resource.What
 }
 
 // errVoid says that a schedule could not be kept because the machine was too slow.
@@ -155,8 +162,8 @@ type request struct {
 func (a *actor) ask(q request) (outcome string, err error) {
 	s := a.scene
 	s.note(bootclock.Now(), a.name, Asks, "", worker.Reply{})
-	step := worker.Step{Do: worker.Acquire, Job: s.job, TTL: q.ttl, Wait: q.wait, NoRenew: q.noRenew}
-	if err := a.Send(step); err != nil {
+	first := worker.Step{Do: worker.Acquire, Job: s.job, TTL: q.ttl, Wait: q.wait, NoRenew: q.noRenew}
+	if err := a.Send(first); err != nil {
 		return "", err
 	}
 	if s.stage.config.Mechanism != worker.Postgres {
@@ -168,9 +175,11 @@ func (a *actor) ask(q request) (outcome string, err error) {
 	defer cancel()
 	for {
 		select {
-		case r := <-a.Answered():
-			a.took(step, r)
-			return r.Outcome, nil
+		case r, ok := <-a.Answered():
+			if !ok {
+				return a.settle() // which says how it ended
+			}
+			return a.asked(r)
 		case <-ctx.Done():
 			return "", fmt.Errorf("worker %s neither holds the lock nor waits for it: %w", a.name, ctx.Err())
 		case <-tick.C:
@@ -189,10 +198,20 @@ func (a *actor) ask(q request) (outcome string, err error) {
 // settle waits for the answer to ask.
 func (a *actor) settle() (outcome string, err error) {
 	r, err := a.answer()
-	if err == nil {
-		a.took(worker.Step{Do: worker.Acquire}, r)
+	if err != nil {
+		return "", err
 	}
-	return r.Outcome, err
+	return a.asked(r)
+}
+
+// asked notes the answer to ask. No schedule has a place for a store that cannot be reached in time, or for a grant that comes when
+// it is over.
+func (a *actor) asked(r worker.Reply) (outcome string, err error) {
+	a.took(worker.Step{Do: worker.Acquire}, r)
+	if r.Outcome == worker.Failed {
+		return "", fmt.Errorf("%w, or the store failed: worker %s asked for the lock: %s", errVoid, a.name, r.Text)
+	}
+	return r.Outcome, nil
 }
 
 // hold asks for the lock, which must be free, and begins the job.
@@ -209,37 +228,55 @@ func (a *actor) hold(q request) error {
 
 func (a *actor) begin() error {
 	r, err := a.do(worker.Step{Do: worker.Begin})
-	if err == nil && r.Outcome != worker.OK {
-		err = fmt.Errorf("worker %s could not begin: %s: %s", a.name, r.Outcome, r.Text)
+	if err != nil {
+		return err
+	}
+	if r.Outcome != worker.OK {
+		return fmt.Errorf("worker %s could not begin: %s: %s", a.name, r.Outcome, r.Text)
 	}
 	a.begun = true
-	return err
+	a.scene.believed = append(a.scene.believed, step{a.name, resource.Begin})
+	return a.believes(r)
 }
 
-// trusts finds out whether a worker still has reason to believe that it holds its lock, as the schedule needs it.
+// believes finds out whether a worker had reason to believe, when it was answered, that it holds its lock, as the schedule
+// needs it.
+func (a *actor) believes(r worker.Reply) error {
+	if r.Outcome == worker.LostIt || r.Until != 0 && r.Until < r.At {
+		return fmt.Errorf("%w: worker %s was to hold its lock (%s)", errVoid, a.name, r.Text)
+	}
+	return nil
+}
+
+// trusts has a worker ask its lock, which it must hold.
 func (a *actor) trusts() error {
 	r, err := a.do(worker.Step{Do: worker.Check})
-	if err == nil && (r.Outcome == worker.LostIt || r.Until != 0 && r.Until < r.At) {
-		err = fmt.Errorf("%w: worker %s was to hold its lock (%s)", errVoid, a.name, r.Text)
+	if err != nil {
+		return err
 	}
-	return err
+	return a.believes(r)
 }
 
 // write writes, without a check, ends and releases.
 func (a *actor) write() error {
+	_, err := a.wrote()
+	return err
+}
+
+func (a *actor) wrote() (worker.Reply, error) {
 	r, err := a.do(worker.Step{Do: worker.Write})
 	if err != nil {
-		return err
+		return r, err
 	}
 	if r.Outcome == worker.Failed { // its transaction is over
 		_, err := a.do(worker.Step{Do: worker.Release})
-		return err
+		return r, err
 	}
 	ended := resource.Done
 	if r.Outcome == worker.Refused {
 		ended = resource.Lost
 	}
-	return a.end(ended)
+	return r, a.end(ended)
 }
 
 func (a *actor) end(how string) error {
@@ -250,12 +287,17 @@ func (a *actor) end(how string) error {
 	return err
 }
 
-// finish writes if the lock is still held, as it must be.
+// finish writes while the lock is held, as it must be.
 func (a *actor) finish() error {
 	if err := a.trusts(); err != nil {
 		return err
 	}
-	return a.write()
+	r, err := a.wrote()
+	if err != nil {
+		return err
+	}
+	a.scene.believed = append(a.scene.believed, step{a.name, resource.Write})
+	return a.believes(r)
 }
 
 // heed writes if the worker does not know that its lock is lost.
@@ -319,6 +361,17 @@ func (s *scene) close(failed bool) {
 		})
 	}
 	all.Wait()
+}
+
+// kept says whether workers had reason to believe that they hold their locks where the schedule needs it, also when what they
+// sent arrived.
+func (s *scene) kept(log []resource.Entry) error {
+	for _, e := range log {
+		if e.Until != 0 && !e.Believed() && slices.Contains(s.believed, step{e.Worker, e.What}) {
+			return fmt.Errorf("%w: worker %s was to hold its lock until its %s arrives", errVoid, e.Worker, e.What)
+		}
+	}
+	return nil
 }
 
 // timeline is what happened, in order: what workers said, what was done to them, and what the resource has logged.
