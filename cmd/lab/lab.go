@@ -81,7 +81,7 @@ func Run(ctx context.Context, opts *Options) (*Report, error) {
 	for _, p := range chosen {
 		e, err := l.experiment(ctx, p)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("%s, %s: %w", p.mechanism.Title, p.fault.Title, err), dir.Remove())
+			return nil, errors.Join(fmt.Errorf("%s, %s: %w", p.mechanism.Title, p.fault.Title, err), l.close())
 		}
 		report.Experiments = append(report.Experiments, *e)
 		if e.inapplicable {
@@ -92,13 +92,22 @@ func Run(ctx context.Context, opts *Options) (*Report, error) {
 		}
 	}
 	report.Took = time.Since(began)
-	return report, dir.Remove()
+	return report, l.close()
 }
 
 type laboratory struct {
 	dir  *servers.Dir
 	opts *Options
 	pace pace
+	pg   *servers.Postgres // nil until it is needed
+}
+
+// close ends what all experiments share, and removes all files.
+func (l *laboratory) close() error {
+	if l.pg != nil {
+		l.pg.Kill()
+	}
+	return l.dir.Remove()
 }
 
 // part is one case of one trial.
@@ -157,7 +166,7 @@ func (l *laboratory) play(ctx context.Context, p pair, parts []*part) error {
 		for _, one := range parts {
 			// A repetition needs servers of its own too, on which nothing has happened.
 			err := l.repeated(one, func(pace pace, try int) error {
-				st, err := build(ctx, l.dir, mechanism, p.fault.ID, maxTTL)
+				st, err := l.build(ctx, mechanism, p.fault.ID, maxTTL)
 				defer st.close()
 				if err != nil {
 					return err
@@ -170,7 +179,7 @@ func (l *laboratory) play(ctx context.Context, p pair, parts []*part) error {
 		}
 		return nil
 	}
-	st, err := build(ctx, l.dir, mechanism, p.fault.ID, maxTTL)
+	st, err := l.build(ctx, mechanism, p.fault.ID, maxTTL)
 	defer st.close()
 	if err != nil {
 		return err

@@ -31,26 +31,30 @@ type stage struct {
 	redis   []*servers.Redis
 	replica *servers.Redis
 	proxy   *servers.Proxy
-	pg      *servers.Postgres
+	pg      *servers.Postgres // of all experiments
 
 	mu   sync.Mutex // guards conn
 	conn *pgx.Conn  // to pg; nil until it is needed
 }
 
 // build starts the servers that a mechanism needs. The caller closes the stage, also after an error.
-func build(ctx context.Context, dir *servers.Dir, mechanism, fault string, maxTTL time.Duration) (*stage, error) {
+func (l *laboratory) build(ctx context.Context, mechanism, fault string, maxTTL time.Duration) (*stage, error) {
 	st := &stage{config: worker.Config{Mechanism: mechanism, MaxTTL: maxTTL}}
 	switch mechanism {
 	case worker.NoLock:
 		return st, nil
 	case worker.Postgres:
-		return st, st.buildPostgres(ctx, dir)
+		if err := l.startPostgres(ctx); err != nil {
+			return st, err
+		}
+		st.pg, st.config.Postgres = l.pg, l.pg.URL
+		return st, nil
 	case worker.Naive, worker.Redis:
-		if err := st.startRedis(ctx, dir, 1); err != nil {
+		if err := st.startRedis(ctx, l.dir, 1); err != nil {
 			return st, err
 		}
 	default:
-		if err := st.startRedis(ctx, dir, nodes); err != nil {
+		if err := st.startRedis(ctx, l.dir, nodes); err != nil {
 			return st, err
 		}
 		if mechanism != worker.NoRule {
@@ -58,7 +62,7 @@ func build(ctx context.Context, dir *servers.Dir, mechanism, fault string, maxTT
 		}
 	}
 	if fault == Failover {
-		return st, st.addReplica(ctx, dir)
+		return st, st.addReplica(ctx, l.dir)
 	}
 	return st, nil
 }
@@ -112,12 +116,27 @@ func (st *stage) addReplica(ctx context.Context, dir *servers.Dir) (err error) {
 	return nil
 }
 
-func (st *stage) buildPostgres(ctx context.Context, dir *servers.Dir) (err error) {
-	if st.pg, err = dir.StartPostgres(ctx); err != nil {
+// startPostgres starts the one server of all experiments with PostgreSQL, unless it runs: making one takes a second or two,
+// and what one experiment leaves in it does not touch the next one.
+func (l *laboratory) startPostgres(ctx context.Context) error {
+	if l.pg != nil {
+		return nil
+	}
+	pg, err := l.dir.StartPostgres(ctx)
+	if err != nil {
 		return err
 	}
-	st.config.Postgres = st.pg.URL
-	conn, err := st.pg.Connect(ctx)
+	if err := prepare(ctx, pg); err != nil {
+		pg.Kill()
+		return err
+	}
+	l.pg = pg
+	return nil
+}
+
+// prepare makes the tables.
+func prepare(ctx context.Context, pg *servers.Postgres) error {
+	conn, err := pg.Connect(ctx)
 	if err != nil {
 		return err
 	}
@@ -219,7 +238,7 @@ func (st *stage) hangUp() {
 	st.conn = nil
 }
 
-// close ends all servers.
+// close ends all servers of the experiment.
 func (st *stage) close() {
 	st.hangUp()
 	if st.proxy != nil {
@@ -229,8 +248,5 @@ func (st *stage) close() {
 		if r != nil {
 			r.Kill()
 		}
-	}
-	if st.pg != nil {
-		st.pg.Kill()
 	}
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,9 +41,12 @@ func labBox(t *testing.T) (b *box, tmp string) {
 	return b, tmp
 }
 
-// empty fails the test if a file of the lab is left.
-func empty(t *testing.T, tmp string) {
+// empty fails the test if a file or a process of the lab is left.
+func empty(t *testing.T, b *box, tmp string) {
 	t.Helper()
+	if left := labProcesses(b, tmp); len(left) > 0 {
+		t.Errorf("left running when it had ended: %v", left)
+	}
 	left, err := filepath.Glob(tmp + "/*")
 	if err != nil || len(left) > 0 {
 		t.Errorf("left in the directory for temporary files: %v, %v", left, err)
@@ -67,7 +72,7 @@ func TestLab(t *testing.T) {
 			t.Errorf("the progress lacks %q:\n%s", want, r.err)
 		}
 	}
-	empty(t, tmp)
+	empty(t, b, tmp)
 	checkPage(t, read(page))
 }
 
@@ -131,7 +136,7 @@ func TestLabJSON(t *testing.T) {
 		len(lines[0].Cases[0].Events) < 8 || lines[1].NotRun != "there is no store" {
 		t.Errorf("%+v", lines)
 	}
-	empty(t, tmp)
+	empty(t, b, tmp)
 }
 
 // What is missing is said, and the rest is run.
@@ -156,14 +161,14 @@ func TestLabMissing(t *testing.T) {
 	if r := b.run("lab", "redis/late", "--html", b.path("none/x.html")); r.code != 64 {
 		t.Errorf("a page that cannot be written: %+v", r)
 	}
-	empty(t, tmp)
+	empty(t, b, tmp)
 }
 
 // Whenever it is told to end, it ends what it has started.
 func TestLabInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		at     string // the process that shows how far it is
+		at     string // the process that shows how far it is, or empty: an experiment is over
 		args   []string
 		signal syscall.Signal
 		group  bool // as ^C in a terminal does
@@ -174,15 +179,17 @@ func TestLabInterrupted(t *testing.T) {
 		{"initdb", []string{"postgres"}, syscall.SIGINT, true},
 		{"initdb", []string{"postgres"}, syscall.SIGTERM, false},
 		{"unix_socket_directories", []string{"postgres"}, syscall.SIGTERM, false},
-		{"lab-worker", []string{"postgres"}, syscall.SIGHUP, false},
+		{"", []string{"postgres", "--full"}, syscall.SIGHUP, false},
 	} {
-		t.Run(fmt.Sprintf("%v at %s", c.signal, c.at), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v at %s", c.signal, cmp.Or(c.at, "progress")), func(t *testing.T) {
 			t.Parallel()
 			b, tmp := labBox(t)
 			cmd := b.command(append([]string{"lab"}, c.args...)...)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			p := b.launch(cmd)
-			eventually(t, c.at+" runs", func() bool { return p.ended() || runs(b, c.at) })
+			eventually(t, c.at+" runs", func() bool {
+				return p.ended() || c.at == "" && strings.Contains(p.stderr(), "1 of 7") || c.at != "" && runs(b, tmp, c.at)
+			})
 			pid := p.pid()
 			if c.group {
 				pid = -pid
@@ -194,10 +201,7 @@ func TestLabInterrupted(t *testing.T) {
 			if r.code != 128+int(c.signal) || !strings.Contains(r.err, "have ended") {
 				t.Errorf("%+v, want %d", r, 128+int(c.signal))
 			}
-			if left := b.marked(); len(left) > 0 {
-				t.Errorf("left running when it had ended: %v", left)
-			}
-			empty(t, tmp)
+			empty(t, b, tmp)
 		})
 	}
 }
@@ -205,24 +209,40 @@ func TestLabInterrupted(t *testing.T) {
 // Killed, it cannot remove its files; its processes end all the same.
 func TestLabKilled(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ at, arg string }{{"lab-worker", "redlock-fence/paused"}, {"lab-worker", "postgres"}} {
+	for _, c := range []struct{ at, arg string }{{"lab-worker", "redlock-fence/paused"}, {"unix_socket_directories", "postgres"}} {
 		t.Run(c.arg, func(t *testing.T) {
 			t.Parallel()
-			b, _ := labBox(t)
+			b, tmp := labBox(t)
 			p := b.launch(b.command("lab", c.arg))
-			eventually(t, c.at+" runs", func() bool { return p.ended() || runs(b, c.at) })
+			eventually(t, c.at+" runs", func() bool { return p.ended() || runs(b, tmp, c.at) })
 			if err := syscall.Kill(p.pid(), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			p.wait()
-			eventually(t, "all have ended", func() bool { return len(b.marked()) == 0 })
+			eventually(t, "all have ended", func() bool { return len(labProcesses(b, tmp)) == 0 })
 		})
 	}
 }
 
-// runs says whether a process of the box has something in its command line.
-func runs(b *box, what string) bool {
-	for _, line := range b.marked() {
+// labProcesses returns the processes of the lab that live. Servers write over their environment, and with it the mark of the
+// box, but they are in directories of the lab.
+func labProcesses(b *box, tmp string) map[int]string {
+	found := b.marked()
+	dirs, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	for _, link := range dirs {
+		if dir, err := os.Readlink(link); err != nil || !strings.HasPrefix(dir, tmp) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link))); err == nil {
+			found[pid] = strings.ReplaceAll(read(filepath.Join(filepath.Dir(link), "cmdline")), "\x00", " ")
+		}
+	}
+	return found
+}
+
+// runs says whether a process of the lab has something in its command line.
+func runs(b *box, tmp, what string) bool {
+	for _, line := range labProcesses(b, tmp) {
 		if strings.Contains(line, what) {
 			return true
 		}

@@ -15,6 +15,9 @@ type Process struct{}
 // Start returns ErrUnsupported.
 func Start(*exec.Cmd) (*Process, error) { return nil, ErrUnsupported }
 
+// Run returns ErrUnsupported.
+func Run(context.Context, *exec.Cmd) error { return ErrUnsupported }
+
 // PID returns 0.
 func (p *Process) PID() int { return 0 }
 

@@ -19,6 +19,21 @@ type Process struct {
 	err  error         // how; readable when done is closed
 }
 
+// Run runs a command to its end. If ctx ends first the command is told to (SIGTERM).
+func Run(ctx context.Context, cmd *exec.Cmd) error {
+	p, err := Start(cmd)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		p.End(syscall.SIGTERM, 10*time.Second)
+		return ctx.Err()
+	}
+}
+
 // Start starts a command, in a process group of its own, so that a ^C of the terminal does not reach it: whoever started it
 // decides when it ends.
 func Start(cmd *exec.Cmd) (*Process, error) {

@@ -29,19 +29,26 @@ type Postgres struct {
 
 const installPostgres = "apt-get install postgresql"
 
-// StartPostgres starts one.
+// StartPostgres makes a data directory, which takes a second or two, and starts a server on it.
 func (d *Dir) StartPostgres(ctx context.Context) (*Postgres, error) {
-	cp, err := find("cp", "apt-get install coreutils")
+	initdb, err := postgresProgram("initdb")
 	if err != nil {
 		return nil, err
 	}
-	template, err := d.postgresTemplate(ctx)
-	if err != nil {
+	if _, err := postgresProgram("postgres"); err != nil {
 		return nil, err
 	}
-	p := &Postgres{data: filepath.Join(filepath.Dir(template), filepath.Base(d.Path("data")))}
-	if out, err := asPostgres(exec.CommandContext(ctx, cp, "-Rp", template, p.data)).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("copying a data directory: %w: %s", err, out)
+	// Its user may not make directories in ours.
+	home := d.Path("postgres")
+	if err := errors.Join(os.Mkdir(home, 0o700), ownedByPostgres(home)); err != nil {
+		return nil, err
+	}
+	p := &Postgres{data: filepath.Join(home, "data")}
+	cmd := asPostgres(exec.Command(initdb, "-D", p.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"))
+	out := &output{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := child.Run(ctx, cmd); err != nil {
+		return nil, fmt.Errorf("initdb: %w: %s", err, out.last())
 	}
 	for range attempts {
 		if p.port, err = freePort(); err != nil {
@@ -56,41 +63,6 @@ func (d *Dir) StartPostgres(ctx context.Context) (*Postgres, error) {
 		}
 	}
 	return nil, err
-}
-
-// postgresTemplate makes the data directory that all start from, once: it takes a second or two.
-func (d *Dir) postgresTemplate(ctx context.Context) (string, error) {
-	d.template.Lock()
-	defer d.template.Unlock()
-	if d.template.path != "" {
-		return d.template.path, nil
-	}
-	initdb, err := postgresProgram("initdb")
-	if err != nil {
-		return "", err
-	}
-	if _, err := postgresProgram("postgres"); err != nil {
-		return "", err
-	}
-	home := d.Path("pg")
-	if err := os.Mkdir(home, 0o700); err != nil {
-		return "", err
-	}
-	if err := ownedByPostgres(home); err != nil {
-		return "", err
-	}
-	data := filepath.Join(home, "template")
-	// initdb has children of its own: ended by a signal it ends them too.
-	cmd := asPostgres(exec.CommandContext(ctx, initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C",
-		"--no-sync", "--no-instructions"))
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("initdb: %w: %s", err, out)
-	}
-	// Servers have their directories beside it, where their user may make them.
-	d.template.path = data
-	return data, nil
 }
 
 func (p *Postgres) start(ctx context.Context) error {

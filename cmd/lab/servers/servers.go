@@ -50,11 +50,6 @@ type Dir struct {
 	path string
 	mu   sync.Mutex
 	n    int
-
-	template struct {
-		sync.Mutex
-		path string // of a data directory that all PostgreSQL servers start from
-	}
 }
 
 // NewDir makes one in the system's directory for temporary files.
