@@ -66,6 +66,11 @@ build/all: ## build and vet all modules, tests included, for Linux, macOS and Wi
 generate: ## write the generated files anew
 	$(GO) generate ./...
 
+.PHONY: docs/lab
+docs/lab: setup ## run the lab and write its results into docs/where-redlock-falls-short.md; takes minutes
+	@t=$$(mktemp -d); trap 'rm -r "$$t"' EXIT; cd cmd && $(GO) build -o "$$t/holdlock" ./holdlock && \
+		$(GO) run ./lab/internal/page "$$t/holdlock" ../docs/where-redlock-falls-short.md
+
 .PHONY: current
 current: ## generated files and go.mod files are current
 	$(GO) test -count=1 ./internal/gen/...

@@ -47,6 +47,7 @@ type command struct {
 	Review  reviewCmd  `cmd:"" help:"Which locks are about to hurt, and which are still needed?"`
 	Doctor  doctorCmd  `cmd:"" help:"Is the store set up so that it keeps locks?"`
 	Audit   auditCmd   `cmd:"" help:"List the locks in Go code, and their faults."`
+	Lab     labCmd     `cmd:"" help:"Show on real servers where each kind of lock falls short."`
 	Migrate migrateCmd `cmd:"" help:"Make or update the tables of a PostgreSQL store."`
 	Jobs    jobsCmd    `cmd:"" help:"Show and settle the jobs that run --once keeps records of."`
 	Quorum  quorumCmd  `cmd:"" help:"Look after a quorum of Redis servers."`
