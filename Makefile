@@ -27,6 +27,7 @@ test: setup ## all tests of all modules, with the race detector; installs what i
 setup: ## install the servers that the tests start, on Debian as root; elsewhere say what is missing
 	@$(call need,redis-server,redis-server)
 	@$(call need,pgbouncer,pgbouncer)
+	@$(call need,rabbitmq-server,rabbitmq-server)
 	@PATH="$$PATH:$$(echo /usr/lib/postgresql/*/bin | tr ' ' :)"; $(call need,initdb,postgresql)
 
 # $(call need,PROGRAM,PACKAGE) makes sure that there is a program.
