@@ -20,8 +20,8 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// A Driver is one program's access to a store. It implements driver.Driver, BatchRenewer, Queue, Waiter, Lister and Breaker,
-// and is safe for concurrent use.
+// A Driver is one program's access to a store. It implements driver.Driver, BatchRenewer, Queue, Waiter, Lister, Breaker,
+// Journal and Ledger, and is safe for concurrent use. What it can do depends on the options; see driver.As.
 type Driver struct {
 	client  redis.UniversalClient
 	cluster *redis.ClusterClient // the client, if it is one
@@ -35,7 +35,8 @@ type Driver struct {
 	traits  driver.Traits
 	log     *slog.Logger
 	hub     *hub
-	lists   listCache
+	lists   listCache // of slots
+	jobs    listCache // of records of jobs
 	hung    atomic.Int64
 
 	closing chan struct{}
@@ -102,6 +103,9 @@ func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
 		d.shared = newSharer(client, d.closing)
 	}
 	d.traits.FIFO = d.acks == 0 && !d.plain // see line.go
+	if !d.plain {
+		d.traits.Records = driver.WhileItLasts // see journal.go
+	}
 	d.scripts = newScripts(d.plain, d.channel(), d.alive())
 	d.hub = newHub(d)
 	return d, nil
@@ -167,6 +171,9 @@ func (d *Driver) acquire(ctx context.Context, verb string, req *driver.AcquireRe
 		return driver.Grant{}, failure(verb, key, err)
 	}
 	args := []any{req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), uint64(req.Floor), holder}
+	if req.Once != nil {
+		return d.claim(ctx, verb, req, args)
+	}
 	if wait {
 		args = append(args, d.place(req, holder))
 	}
@@ -178,37 +185,48 @@ func (d *Driver) acquire(ctx context.Context, verb string, req *driver.AcquireRe
 	if err != nil {
 		return driver.Grant{}, failure(verb, key, err)
 	}
-	switch {
-	case word == "G" && len(rest) == 3:
+	if word == "G" && len(rest) == 3 {
 		g, err := d.granted(key, rest)
 		if err != nil {
 			return driver.Grant{}, failure(verb, key, err)
 		}
 		return g, nil
-	case word == "H" && len(rest) >= 2:
-		now, err := strconv.ParseInt(rest[0], 10, 64)
-		if err != nil {
-			return driver.Grant{}, failure(verb, key, err)
-		}
-		term, _, err := d.term(key, rest[1], now)
-		if err != nil {
-			return driver.Grant{}, failure(verb, key, err)
-		}
-		term.Key = key
-		held := &driver.HeldError{Term: term}
-		if len(rest) == 3 {
-			held.Place, err = strconv.Atoi(rest[2])
-		}
-		if err != nil {
-			return driver.Grant{}, failure(verb, key, err)
-		}
-		return driver.Grant{}, held
-	case word == "U":
-		return driver.Grant{}, failure(verb, key, fmt.Errorf("this attempt was given up and undone (%w)", driver.ErrNotApplied))
-	case word == "X":
-		return driver.Grant{}, failure(verb, key, fmt.Errorf("%w: %w", driver.ErrTokensExhausted, driver.ErrNotApplied))
 	}
-	return driver.Grant{}, failure(verb, key, fmt.Errorf("the script answered %v", reply))
+	return driver.Grant{}, d.notGranted(verb, key, word, rest)
+}
+
+// notGranted is the answer to an acquire that was not granted.
+func (d *Driver) notGranted(verb, key, word string, rest []string) error {
+	switch {
+	case word == "H" && len(rest) >= 2:
+		return d.held(verb, key, rest)
+	case word == "U":
+		return failure(verb, key, fmt.Errorf("this attempt was given up and undone (%w)", driver.ErrNotApplied))
+	case word == "X":
+		return failure(verb, key, fmt.Errorf("%w: %w", driver.ErrTokensExhausted, driver.ErrNotApplied))
+	}
+	return failure(verb, key, fmt.Errorf("the script answered %s %q", word, rest))
+}
+
+// held is the refusal in a reply: the time, the slot, and the place in line if there is one.
+func (d *Driver) held(verb, key string, rest []string) error {
+	now, err := strconv.ParseInt(rest[0], 10, 64)
+	if err != nil {
+		return failure(verb, key, err)
+	}
+	term, _, err := d.term(key, rest[1], now)
+	if err != nil {
+		return failure(verb, key, err)
+	}
+	term.Key = key
+	held := &driver.HeldError{Term: term}
+	if len(rest) == 3 {
+		held.Place, err = strconv.Atoi(rest[2])
+	}
+	if err != nil {
+		return failure(verb, key, err)
+	}
+	return held
 }
 
 // granted is the grant in a reply: token, how the term before ended, and what is known of it.
@@ -236,8 +254,11 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 	if err := d.usable(ctx, verb, key); err != nil {
 		return err
 	}
-	reply, err := d.call(ctx, d.scripts.release, d.withAll(key),
-		req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo))
+	args := []any{req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo)}
+	if req.Record != nil || req.Undo && !d.plain { // what is undone may have had a claim
+		return d.finish(ctx, verb, req, args)
+	}
+	reply, err := d.call(ctx, d.scripts.release, d.withAll(key), args...)
 	return d.ended(verb, key, reply, err)
 }
 

@@ -37,7 +37,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 	if err := d.usable(ctx, "list", ""); err != nil {
 		return nil, err
 	}
-	keys, err := d.names(ctx, prefix, after)
+	keys, err := d.names(ctx, &d.lists, "}", prefix, after)
 	if err != nil {
 		return nil, failure("list", prefix, err)
 	}
@@ -57,16 +57,15 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 	return terms[:min(limit, len(terms))], nil
 }
 
-// names returns the keys of all slots with the prefix, in order.
-func (d *Driver) names(ctx context.Context, prefix, after string) ([]string, error) {
-	c := &d.lists
+// names returns the keys with the prefix of all that is called in the store like a slot, up to the end of that name, in order.
+func (d *Driver) names(ctx context.Context, c *listCache, end, prefix, after string) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if after != "" && c.prefix == prefix && time.Since(c.made) < listAge {
 		return c.keys, nil
 	}
 	made := time.Now()
-	keys, err := bounded(ctx, d, func(ctx context.Context) ([]string, error) { return d.scan(ctx, prefix) })
+	keys, err := bounded(ctx, d, func(ctx context.Context) ([]string, error) { return d.scan(ctx, prefix, end) })
 	if err != nil {
 		return nil, err
 	}
@@ -74,15 +73,15 @@ func (d *Driver) names(ctx context.Context, prefix, after string) ([]string, err
 	return keys, nil
 }
 
-func (d *Driver) scan(ctx context.Context, prefix string) ([]string, error) {
+func (d *Driver) scan(ctx context.Context, prefix, end string) ([]string, error) {
 	var mu sync.Mutex
 	var keys []string
 	slots := d.slotPrefix()
 	one := func(ctx context.Context, node redis.Cmdable) error {
-		it := node.Scan(ctx, 0, globEscape(slots+prefix)+"*}", scanCount).Iterator()
+		it := node.Scan(ctx, 0, globEscape(slots+prefix)+"*"+end, scanCount).Iterator()
 		for it.Next(ctx) {
 			mu.Lock()
-			keys = append(keys, it.Val()[len(slots):len(it.Val())-1])
+			keys = append(keys, it.Val()[len(slots):len(it.Val())-len(end)])
 			mu.Unlock()
 		}
 		return it.Err()

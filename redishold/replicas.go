@@ -44,7 +44,7 @@ func wrote(reply any) bool {
 		if sub, ok := p.([]any); ok && len(sub) > 0 {
 			p = sub[0]
 		}
-		if p == "G" {
+		if p == "G" || p == "K" {
 			return true
 		}
 	}

@@ -41,11 +41,24 @@ var (
 	luaLedger string
 	//go:embed lua/attend.lua
 	luaAttend string
+	//go:embed lua/job.lua
+	luaJob string
+	//go:embed lua/claim.lua
+	luaClaim string
+	//go:embed lua/finish.lua
+	luaFinish string
+	//go:embed lua/jobs.lua
+	luaJobs string
+	//go:embed lua/settle.lua
+	luaSettle string
 )
 
 type script struct{ source, sha string }
 
-type scripts struct{ acquire, renew, release, breakTerm, look, watch, leave, attend, ledger *script }
+type scripts struct {
+	acquire, renew, release, breakTerm, look, watch, leave, attend, ledger *script
+	claim, finish, jobs, settle                                            *script // of jobs; none with plain keys
+}
 
 // newScripts makes the scripts of a driver, with the names of its channels and of what says that a process is alive.
 func newScripts(plain bool, channel, alive string) *scripts {
@@ -58,10 +71,17 @@ func newScripts(plain bool, channel, alive string) *scripts {
 		head += luaSlots
 	}
 	s := func(body string) *script { return newScript(head + body) }
-	return &scripts{
+	all := &scripts{
 		acquire: newScript(fastAcquire + head + luaAcquire), renew: s(luaRenew), release: newScript(fastRelease + head + luaRelease),
 		breakTerm: s(luaBreak), look: s(luaLook), watch: s(luaWatch), leave: s(luaLeave), attend: s(luaAttend), ledger: s(luaLedger),
 	}
+	if !plain {
+		head += luaJob
+		within := func(name, body string) string { return "local function " + name + "()\n" + body + "\nend\n" }
+		all.claim, all.finish = s(within("acquire", luaAcquire)+luaClaim), s(within("release", luaRelease)+luaFinish)
+		all.jobs, all.settle = s(luaJobs), s(luaSettle)
+	}
+	return all
 }
 
 func newScript(source string) *script {

@@ -221,11 +221,6 @@ func TestFalseTraitsAreNoticed(t *testing.T) {
 		},
 		{"breaks what nobody can see", []string{"R4/BreakNowFreesAtOnce", "R4/BreakMatchesTheNonce"}, lacksLister},
 		{
-			"keeps records and does not say so",
-			[]string{"R11/ADoneJobIsNotRunAgain"},
-			withTraits(func(t *driver.Traits) { t.Records = driver.NoRecords }),
-		},
-		{
 			"keeps no records and says it does",
 			[]string{"R11/ADoneJobIsNotRunAgain"},
 			func(d driver.Driver) driver.Driver {

@@ -18,7 +18,7 @@ if s then
   end
   if find(s, mine, 85, true) or nonce(s) == mine and state(s) == 'R' then return {'U'} end
   if free(s) > now then
-    if not place then return {'H', digits(now), s} end
+    if not place or place == '' then return {'H', digits(now), s} end
     local n = redis.call('LPOS', line, place)
     redis.call('PEXPIRE', line, LINE)  -- before, so that who lacks the right leaves no line without expiry
     if n then

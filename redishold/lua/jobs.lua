@@ -1,0 +1,32 @@
+-- KEYS: slot and record of each job. ARGV: f for whole records, a for records without results, u likewise and only of jobs
+-- that are not done. Answers for each: record, and whether the term of its last run stands; nothing if there is none. What
+-- cannot be read is answered as it is.
+local function part(key, from, to)
+  local p = redis.pcall('GETRANGE', key, from, to)
+  if type(p) ~= 'table' then return p end
+  if find(p.err, 'WRONGTYPE', 1, true) then return '?' end
+  return nil, p
+end
+
+local out = {}
+for i = 1, #KEYS, 2 do
+  local key = KEYS[i + 1]
+  local r, fail = part(key, 0, ARGV[1] == 'f' and -1 or 129)
+  if fail then return fail end
+  local one = {}
+  if find(r, '^1[ORSD]') and #r >= 130 and not find(sub(r, 103, 122), '%D') and not find(sub(r, 7, 22), '%D') then
+    local expires = tonumber(sub(r, 7, 22))
+    if not (expires > 0 and expires <= now or ARGV[1] == 'u' and sub(r, 2, 2) == 'D') then
+      if ARGV[1] ~= 'f' then
+        local n = sub(r, 103, 106) + sub(r, 107, 110) + sub(r, 111, 114) + sub(r, 115, 122)
+        if n > 0 then r = r .. part(key, 130, 129 + n) end
+      end
+      local s = redis.call('GET', KEYS[i])
+      one = {r, s and sub(s, 1, 1) == '1' and sub(r, 2, 2) == 'R' and holds(s, sub(r, 55, 86)) and '1' or '0'}
+    end
+  elseif r ~= '' or redis.call('EXISTS', key) == 1 then
+    one = {r, '0'}
+  end
+  out[#out + 1] = one
+end
+return out
