@@ -37,7 +37,7 @@ type Redelivery struct {
 	Delay time.Duration
 }
 
-// ErrNoKey: the message does not say which job it is.
+// ErrNoKey means that the message does not say which job it is.
 var ErrNoKey = errors.New("the message has no key that names its job")
 
 // PutAside says whether a message failed for a reason that stays until somebody has looked: its job is suspended, its key was used with
