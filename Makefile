@@ -51,6 +51,10 @@ bench: ## all benchmarks
 bench/peers: ## measure beside other Redis locks for Go and write bench/RESULTS.md
 	cd bench && $(GO) run .
 
+.PHONY: bench/choosing
+bench/choosing: ## measure what each store costs and write the table of docs/choosing.md
+	cd examples && $(GO) test -count=1 -run TestCosts -v ./choosing -costs
+
 .PHONY: lint
 lint: $(GOLANGCI) ## golangci-lint on all modules: .golangci.yml
 	@$(call each,$(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...)

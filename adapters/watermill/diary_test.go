@@ -2,10 +2,12 @@ package watermillonce_test
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -64,10 +66,19 @@ func readDiary(t *testing.T, dir string) (entries []entry) {
 		if !strings.HasSuffix(line, "\n") {
 			break // it is being written
 		}
-		var e entry
-		if _, err := fmt.Sscan(line, &e.kind, &e.job, &e.token, &e.pid, &e.at, &e.run); err != nil {
+		f := strings.Fields(line)
+		if len(f) != 6 {
+			t.Fatalf("the diary has %q", line)
+		}
+		e := entry{kind: f[0], job: f[1]}
+		token, err1 := strconv.ParseUint(f[2], 10, 64)
+		pid, err2 := strconv.Atoi(f[3])
+		at, err3 := strconv.ParseInt(f[4], 10, 64)
+		run, err4 := strconv.Atoi(f[5])
+		if err := errors.Join(err1, err2, err3, err4); err != nil {
 			t.Fatalf("the diary has %q: %v", line, err)
 		}
+		e.token, e.pid, e.at, e.run = holdlock.Token(token), pid, at, run
 		entries = append(entries, e)
 	}
 	return entries
