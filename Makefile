@@ -1,7 +1,7 @@
 # Every target works on all modules of go.work. `make` alone shows the targets.
 
 GO      ?= go
-MODULES := . cmd examples bench adapters/gocron adapters/cron adapters/watermill
+MODULES := . cmd examples bench adapters/gocron adapters/cron adapters/asynq adapters/watermill
 LIBRARY := github.com/holdlock/holdlock
 
 # The race detector needs a C compiler on Linux. Without one the tests run all the same, and say so.

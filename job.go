@@ -68,7 +68,7 @@ func (l *Lock) Claim(ctx context.Context, claim driver.Claim, wait time.Duration
 	}
 	if c.journal == nil {
 		return nil, fmt.Errorf("job %s cannot be run once: store %s keeps no records of jobs: %w; use one that does, such as "+
-			"sqlitehold (docs/promises.md, column \"records\")", describe(l.name, l.key), c.traits.Location, ErrUnsupported)
+			"redishold on one server, or sqlitehold (docs/promises.md, column \"records\")", describe(l.name, l.key), c.traits.Location, ErrUnsupported)
 	}
 	e := entryLease
 	if claim.OnLapse == driver.Hold {

@@ -116,6 +116,9 @@ func lifeOf(t *testing.T, r *testenv.Redis, d *Driver) (first error) {
 	if d.Traits().FIFO {
 		fail("line", lineOf(t, d, 3*time.Second))
 	}
+	if d.Traits().Records != driver.NoRecords {
+		fail("job", jobOf(t, d))
+	}
 	// On a full server a release needs a command more.
 	req = request("full", time.Minute)
 	_, err = d.Acquire(ctx, req)
@@ -126,6 +129,33 @@ func lifeOf(t *testing.T, r *testenv.Redis, d *Driver) (first error) {
 	}
 	fail("Release on a full server", d.Release(ctx, &driver.ReleaseRequest{Ref: req.Ref}))
 	return first
+}
+
+// jobOf does everything once that there is to the record of a job.
+func jobOf(t *testing.T, d *Driver) error {
+	ctx := t.Context()
+	var tokens [3]driver.Token
+	for i, rec := range []*driver.Record{nil, {State: driver.JobOpen, Keep: time.Hour}, {State: driver.JobDone, Keep: time.Hour}} {
+		req := claiming("job", time.Minute, driver.Rerun)
+		g, err := d.Acquire(ctx, req)
+		if err == nil {
+			err = d.Release(ctx, &driver.ReleaseRequest{Ref: req.Ref, Record: rec, Undo: rec == nil})
+		}
+		if err != nil {
+			return err
+		}
+		tokens[i] = g.Token
+	}
+	if _, err := d.Acquire(ctx, claiming("job", time.Minute, driver.Rerun)); !errors.Is(err, driver.ErrDone) {
+		return errors.Join(err, errors.New("a done job is not done"))
+	}
+	if _, _, err := d.Job(ctx, "job"); err != nil {
+		return err
+	}
+	if jobs, err := d.Jobs(ctx, &driver.JobQuery{Limit: 10}); err != nil || len(jobs) != 1 {
+		return errors.Join(err, errors.New("one job is to be listed"))
+	}
+	return d.Settle(ctx, &driver.SettleRequest{Key: "job", Token: tokens[2], By: "test", Keep: time.Hour})
 }
 
 // lineOf does everything once that there is to a waiting line.

@@ -255,7 +255,7 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 		return err
 	}
 	args := []any{req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo)}
-	if req.Record != nil || req.Undo && !d.plain { // what is undone may have had a claim
+	if req.Record != nil || req.Undo && d.traits.Records != driver.NoRecords { // what is undone may have had a claim
 		return d.finish(ctx, verb, req, args)
 	}
 	reply, err := d.call(ctx, d.scripts.release, d.withAll(key), args...)

@@ -1,6 +1,7 @@
 package redishold
 
 import (
+	"encoding/json"
 	"sync/atomic"
 
 	"github.com/holdlock/holdlock/driver"
@@ -23,4 +24,13 @@ func (h *holderText) json(holder driver.Holder) (string, error) {
 		h.last.Store(&heldText{holder, text})
 	}
 	return text, err
+}
+
+// parse reads a holder that a record names; mostly it is this program.
+func (h *holderText) parse(text string) (holder driver.Holder, err error) {
+	if last := h.last.Load(); last != nil && last.text == text {
+		return last.holder, nil
+	}
+	err = json.Unmarshal([]byte(text), &holder)
+	return holder, err
 }

@@ -116,6 +116,7 @@ func quorumNodes(clients []redis.UniversalClient, opts *QuorumOptions) (*quorum,
 			if err != nil {
 				return nil, nil, err
 			}
+			d.traits.Records = driver.NoRecords // a majority of records is none, so nothing asks for them
 			if part.gate != "" {
 				d.scripts.acquire, d.scripts.renew = gated(part.gate, d.scripts.acquire), gated(part.gate, d.scripts.renew)
 			}

@@ -1,10 +1,9 @@
 package redishold
 
 import (
-	"encoding/json"
 	"fmt"
-	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -42,14 +41,32 @@ func (d *Driver) recordKey(key string) string { return d.prefix + key + "}" + re
 // recordEnd is what the name of a record has more than that of its slot.
 const recordEnd = ":j"
 
-var recordHead = regexp.MustCompile(`^1[ORSD][-len][-h][-ol][-x][0-9]{48}[0-9a-f]{32}[0-9]{44}$`)
+// recordHead says whether s begins like a record. It is asked for every job, so it is no regular expression.
+func recordHead(s string) bool {
+	if len(s) < recordHeader || s[0] != '1' {
+		return false
+	}
+	for i, signs := range [...]string{"ORSD", "-len", "-h", "-ol", "-x"} {
+		if strings.IndexByte(signs, s[i+1]) < 0 {
+			return false
+		}
+	}
+	for i := 6; i < recordHeader; i++ {
+		digit := s[i] >= '0' && s[i] <= '9'
+		nonce := i >= 54 && i < 86 && s[i] >= 'a' && s[i] <= 'f'
+		if !digit && !nonce {
+			return false
+		}
+	}
+	return true
+}
 
 // parseRecord reads a record. stands says whether the term of its last run does; whole, whether the result is in s.
 func (d *Driver) parseRecord(key, s string, stands, whole bool) (j driver.Job, err error) {
 	switch {
 	case s != "" && s[0] != '1' && s != "?":
 		return j, d.badRecord(key, "version")
-	case len(s) < recordHeader || !recordHead.MatchString(s[:recordHeader]):
+	case !recordHead(s):
 		return j, d.badRecord(key, "damaged")
 	}
 	number := func(from, to int) int64 {
@@ -64,22 +81,21 @@ func (d *Driver) parseRecord(key, s string, stands, whole bool) (j driver.Job, e
 	if j.State == driver.JobRunning && !stands {
 		j.State = driver.JobLapsed
 	}
-	texts, at := [5]string{}, recordHeader
-	for i, end := range [6]int{102, 106, 110, 114, 122, 130} {
-		if i == 0 {
-			continue
-		}
-		n := int(number([6]int{102, 106, 110, 114, 122, 130}[i-1], end))
-		if i == 5 && !whole {
+	var texts [5]string // as in the table above, in that order
+	at, lengths := recordHeader, 102
+	for i, digits := range [...]int{4, 4, 4, 8, 8} {
+		n := int(number(lengths, lengths+digits))
+		lengths += digits
+		if i == 4 && !whole {
 			n = 0
 		}
 		if at+n > len(s) {
 			return j, d.badRecord(key, "damaged")
 		}
-		texts[i-1] = s[at : at+n]
+		texts[i] = s[at : at+n]
 		at += n
 	}
-	if at != len(s) || json.Unmarshal([]byte(texts[3]), &j.Holder) != nil {
+	if j.Holder, err = d.holder.parse(texts[3]); err != nil || at != len(s) {
 		return j, d.badRecord(key, "damaged")
 	}
 	j.Input, j.Error, j.Settled = texts[0], texts[1], texts[2]

@@ -217,6 +217,22 @@ func TestScriptFlushBetweenCalls(t *testing.T) {
 		if err := d.Break(t.Context(), &driver.BreakRequest{Ref: req.Ref, By: "test", Now: true}); err != nil {
 			t.Fatalf("Break: %v", err)
 		}
+		job := claiming("job", time.Minute, driver.Rerun)
+		flush()
+		g := grant(t, d, job)
+		flush()
+		rec := driver.Record{State: driver.JobDone, Keep: time.Minute}
+		if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: job.Ref, Record: &rec}); err != nil {
+			t.Fatalf("Release with a Record: %v", err)
+		}
+		flush()
+		if j, ok, err := d.Job(t.Context(), "job"); err != nil || !ok || j.State != driver.JobDone {
+			t.Fatalf("Job: %+v, %v, %v", j, ok, err)
+		}
+		flush()
+		if err := d.Settle(t.Context(), &driver.SettleRequest{Key: "job", Token: g.Token, Keep: time.Minute}); err != nil {
+			t.Fatalf("Settle: %v", err)
+		}
 	}
 }
 

@@ -76,6 +76,8 @@ func TestWireLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	show("handed over")
+	r.Do(t, "FLUSHALL")
+	showRecords(t, r, d, &got)
 
 	if *update {
 		if err := os.WriteFile(golden, []byte(got.String()), 0o600); err != nil {
@@ -89,6 +91,73 @@ func TestWireLayout(t *testing.T) {
 	if got.String() != string(want) {
 		t.Errorf("the layout has changed:\n%s\nwant\n%s", got.String(), want)
 	}
+}
+
+// showRecords adds the records of jobs of every kind.
+func showRecords(t *testing.T, r *testenv.Redis, d *Driver, got *strings.Builder) {
+	t.Helper()
+	const key = "a}b{"
+	show := func(what string) {
+		t.Helper()
+		s := r.Do(t, "GET", d.recordKey(key))
+		number := func(from int) string {
+			if strings.Trim(s[from:from+16], "0") == "" {
+				return s[from : from+16]
+			}
+			return "<number>"
+		}
+		nonce := "<nonce>"
+		if strings.Trim(s[54:86], "0") == "" {
+			nonce = s[54:86]
+		}
+		fmt.Fprintf(got, "%s: %s = %q\n", what, d.recordKey(key), s[:6]+number(6)+number(22)+number(38)+nonce+s[86:])
+	}
+	claim := func(hold driver.Policy) driver.Ref {
+		t.Helper()
+		req := claiming(key, time.Minute, hold)
+		req.Once.Input, req.Holder = "in\nput", driver.Holder{Host: "h", PID: 7}
+		grant(t, d, req)
+		return req.Ref
+	}
+	record := func(ref driver.Ref, rec driver.Record) {
+		t.Helper()
+		rec.Keep = time.Hour
+		if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: ref, Record: &rec}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ref := claim(driver.Rerun)
+	show("a running job")
+	record(ref, driver.Record{State: driver.JobOpen, Error: "no\nluck"})
+	show("a job that failed")
+	ref = claim(driver.Hold)
+	show("a job that runs after it failed, and is held if it lapses")
+	if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: ref}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Acquire(t.Context(), claiming(key, time.Minute, driver.Hold)); !errors.Is(err, driver.ErrSuspended) {
+		t.Fatal(err)
+	}
+	show("suspended by a lapse")
+	job, _, err := d.Job(t.Context(), key)
+	if err == nil {
+		err = d.Settle(t.Context(), &driver.SettleRequest{Key: key, Token: job.Token, By: "ops: why", Keep: time.Hour})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	show("settled")
+	if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: claim(driver.Rerun)}); err != nil {
+		t.Fatal(err)
+	}
+	record(claim(driver.Rerun), driver.Record{State: driver.JobSuspended, Why: driver.ByError})
+	show("suspended by an error, after a lapse")
+	r.Do(t, "FLUSHALL")
+	record(claim(driver.Rerun), driver.Record{State: driver.JobDone, Result: []byte("re\x00sult")})
+	show("done")
+	r.Do(t, "FLUSHALL")
+	record(claim(driver.Rerun), driver.Record{State: driver.JobDone, NoResult: true})
+	show("done, its result too large")
 }
 
 // normal replaces what differs from run to run.
@@ -174,6 +243,10 @@ func FuzzKeyNames(f *testing.F) {
 		}
 		if d.slotKey(a) == d.lineKey(b) || d.slotKey(a) == d.watchersKey(b) || d.lineKey(a) == d.watchersKey(b) {
 			t.Errorf("the slot of %q is the line of %q", a, b)
+		}
+		if at := d.recordKey(a); at == d.slotKey(b) || at == d.lineKey(b) || at == d.watchersKey(b) || tag(at) != tag(d.slotKey(a)) ||
+			at == d.slotKey(b)+":p:"+d.hub.id {
+			t.Errorf("the record of %q is something of %q, or on another node", a, b)
 		}
 		if tag(d.slotKey(a)) == "" || tag(d.slotKey(a)) != tag(d.lineKey(a)) {
 			t.Errorf("the keys of %q are on different nodes", a)

@@ -20,6 +20,8 @@ for i = 1, #KEYS, 2 do
       if ARGV[1] ~= 'f' then
         local n = sub(r, 103, 106) + sub(r, 107, 110) + sub(r, 111, 114) + sub(r, 115, 122)
         if n > 0 then r = r .. part(key, 130, 129 + n) end
+        local all = 130 + n + (tonumber(sub(r, 123, 130)) or 0)
+        if #part(key, all - 1, -1) ~= 1 then r = '?' end  -- the result has another length
       end
       local s = redis.call('GET', KEYS[i])
       one = {r, s and sub(s, 1, 1) == '1' and sub(r, 2, 2) == 'R' and holds(s, sub(r, 55, 86)) and '1' or '0'}

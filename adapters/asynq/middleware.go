@@ -1,0 +1,179 @@
+package asynqonce
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/once"
+)
+
+// Options are for New.
+type Options struct {
+	// Name of the lock; its keys are those of the jobs. Default "asynq".
+	Name string
+	// Key names the job that a task asks for: two tasks with the same key are the same job. Required, since only you know
+	// what makes two tasks the same: an order's number, or PayloadKey. It is called before every run, and may be called
+	// from several goroutines.
+	Key func(*asynq.Task) (string, error)
+	// Once says how long a job is remembered, and what follows a run that lapsed or failed; see there. If Input is nil it is
+	// the payload, so that a key that is used for two different tasks is noticed. OnRunning is not used.
+	Once once.Options
+	// Lock are the settings of the lock. Wait is not used.
+	Lock holdlock.LockOptions
+	// Again is after how long a task whose job runs elsewhere is looked at again. Default and least: 2 s, because asynq counts
+	// in whole seconds, and a task must not come more than twice a second.
+	Again time.Duration
+}
+
+const leastAgain = 2 * time.Second
+
+// The errors that a task has in asynq's log and inspector, for errors.Is.
+var (
+	// ErrRunning: another delivery of the job is at work. The task comes back.
+	ErrRunning = errors.New("the job runs elsewhere; its task comes back later")
+	// ErrStore: the store of the locks did not answer, so nothing was run. The task comes back.
+	ErrStore = errors.New("the job was not run, because its lock's store did not answer; its task comes back later")
+)
+
+// Jobs runs tasks once. It is safe for concurrent use.
+type Jobs struct {
+	lock *holdlock.Lock
+	opts Options
+}
+
+// New returns what runs the tasks of a server once, on a client that keeps records of jobs, which stays yours: shut it down
+// after the server. It changes two settings of cfg, from which the server must then be made: IsFailure, so that a task whose
+// job runs elsewhere uses up no retry, and RetryDelayFunc, for how soon it comes back. What was set there is asked about
+// everything else.
+func New(client *holdlock.Client, cfg *asynq.Config, opts *Options) (*Jobs, error) {
+	if opts == nil || opts.Key == nil {
+		return nil, errors.New("asynqonce: Options.Key is required: it says which tasks are the same job, for example PayloadKey")
+	}
+	if cfg == nil {
+		return nil, errors.New("asynqonce: the asynq.Config is nil: it has to be the one that the server is made from")
+	}
+	o := *opts
+	if o.Name == "" {
+		o.Name = "asynq"
+	}
+	if o.Again == 0 {
+		o.Again = leastAgain
+	}
+	switch {
+	case o.Again < leastAgain:
+		return nil, fmt.Errorf("asynqonce: Again is %s; at least %s", o.Again, leastAgain)
+	case o.Lock.Wait != 0:
+		return nil, fmt.Errorf("asynqonce: lock %s: Wait is %s; a task whose job runs elsewhere comes back instead", o.Name, o.Lock.Wait)
+	case o.Once.OnRunning != once.Fail:
+		return nil, fmt.Errorf("asynqonce: lock %s: OnRunning is set; a task whose job runs elsewhere comes back instead", o.Name)
+	}
+	if traits := client.Traits(); traits.Records == driver.NoRecords {
+		return nil, fmt.Errorf("asynqonce: lock %s: store %s keeps no records of jobs: %w; use one that does (docs/promises.md, column \"records\")",
+			o.Name, traits.Location, holdlock.ErrUnsupported)
+	}
+	lock, err := client.NewLock(o.Name, &o.Lock)
+	if err != nil {
+		return nil, fmt.Errorf("asynqonce: %w", err)
+	}
+	j := &Jobs{lock, o}
+	j.configure(cfg)
+	return j, nil
+}
+
+// comesBack says whether an error means that nothing was run and the task is to come back.
+func comesBack(err error) bool { return errors.Is(err, ErrRunning) || errors.Is(err, ErrStore) }
+
+func (j *Jobs) configure(cfg *asynq.Config) {
+	failure, delay := cfg.IsFailure, cfg.RetryDelayFunc
+	cfg.IsFailure = func(err error) bool {
+		if comesBack(err) {
+			return false
+		}
+		return failure == nil || failure(err)
+	}
+	if delay == nil {
+		delay = asynq.DefaultRetryDelayFunc
+	}
+	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
+		if comesBack(err) {
+			return j.opts.Again + rand.N(j.opts.Again/4) // so that many twins do not come together
+		}
+		return delay(n, err, t)
+	}
+}
+
+// PayloadKey is an Options.Key by which tasks of the same type and payload are the same job, in whatever queue they are.
+func PayloadKey(t *asynq.Task) (string, error) {
+	sum := sha256.Sum256(t.Payload())
+	return t.Type() + "/" + hex.EncodeToString(sum[:16]), nil
+}
+
+// Middleware is for asynq's ServeMux.Use, or around a handler of your own. What handlers write with Task.ResultWriter is
+// kept by asynq and not with the job.
+func (j *Jobs) Middleware(next asynq.Handler) asynq.Handler {
+	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error { return j.process(ctx, t, next) })
+}
+
+func (j *Jobs) process(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
+	key, err := j.opts.Key(t)
+	if err == nil && key == "" {
+		err = errors.New("it is empty")
+	}
+	if err != nil {
+		return fmt.Errorf("asynqonce: the key of a task of type %s: %w (%w)", t.Type(), err, asynq.SkipRetry)
+	}
+	o := j.opts.Once
+	if o.Input == nil {
+		o.Input = append([]byte{}, t.Payload()...) // never nil
+	}
+	if !last(ctx) {
+		return j.run(ctx, t, next, key, &o)
+	}
+	// asynq would archive it, so it waits here: for its twin in once.Do, for the store in this loop.
+	o.OnRunning = once.Wait
+	for {
+		err := j.run(ctx, t, next, key, &o)
+		if !comesBack(err) {
+			return err
+		}
+		select {
+		case <-time.After(j.opts.Again):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// run delivers the job once and says it in asynq's words.
+func (j *Jobs) run(ctx context.Context, t *asynq.Task, next asynq.Handler, key string, opts *once.Options) error {
+	out, err := once.Do(ctx, j.lock.For(key), opts, func(ctx context.Context, _ *once.Run) ([]byte, error) {
+		return nil, next.ProcessTask(ctx, t)
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, once.ErrSuspended), errors.Is(err, once.ErrOtherInput):
+		return fmt.Errorf("%w (%w)", err, asynq.SkipRetry)
+	case out.Status == once.RunningElsewhere:
+		return fmt.Errorf("%w: %w", ErrRunning, err)
+	case out.Status == once.NotRun && (errors.Is(err, holdlock.ErrUnreachable) || errors.Is(err, holdlock.ErrUnknown)):
+		return fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	return err
+}
+
+// last says whether asynq would archive the task whatever error it had.
+func last(ctx context.Context) bool {
+	retried, known := asynq.GetRetryCount(ctx)
+	most, alsoKnown := asynq.GetMaxRetry(ctx)
+	return known && alsoKnown && retried >= most
+}

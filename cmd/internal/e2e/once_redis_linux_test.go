@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/holdlock/holdlock/internal/testenv"
+)
+
+// Jobs on Redis: skipped when they are done, suspended when their worker was killed, listed and settled; with the documented
+// rights. Plain keys and quorums refuse before anything runs.
+func TestOnceOnRedis(t *testing.T) {
+	t.Parallel()
+	for kind, start := range map[string]func(t *testing.T) string{
+		"standalone": func(t *testing.T) string {
+			r := testenv.StartRedis(t)
+			r.Do(t, append([]string{"ACL", "SETUSER", "locks", "on", ">secret"}, documentedRights(t)...)...)
+			t.Cleanup(func() {
+				if log := r.Do(t, "ACL", "LOG"); log != "" {
+					t.Errorf("the server has refused something: %s", log)
+				}
+			})
+			return "redis://locks:secret@" + r.Addr
+		},
+		"sentinel": func(t *testing.T) string {
+			s := testenv.StartSentinel(t)
+			return "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "/" + s.Primary
+		},
+		"cluster": func(t *testing.T) string {
+			return "redis+cluster://" + strings.Join(testenv.Addrs(testenv.StartCluster(t)), ",")
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			b.onRedis(start(t))
+			for range 2 {
+				if r := b.run("run", "mail/16", "--once", "--", "sh", "-c", "echo 16 >>sixteen"); r.code != 0 {
+					t.Fatalf("run --once: %+v", r)
+				}
+			}
+			if got := read(b.path("sixteen")); got != "16\n" {
+				t.Errorf("the effect of a job that was delivered twice: %q", got)
+			}
+			if v := b.job("mail/16"); v.State != "done" || v.Runs != 1 {
+				t.Errorf("the job: %+v", v)
+			}
+			p := b.start("run", "mail/17", "--once", "--on-lapse", "hold", "--ttl", "2s", "--", "sh", "-c",
+				"echo sent >>effect; : >here; while ! [ -e go ]; do sleep 0.02; done")
+			eventually(t, "the command is at work", func() bool { return exists(b.path("here")) })
+			if r := b.once(); r.code != 75 {
+				t.Errorf("a duplicate while it runs: %+v, want 75", r)
+			}
+			p.signal(syscall.SIGSTOP)
+			_ = syscall.Kill(guardOf(t, p.pid()), syscall.SIGKILL)
+			_ = p.cmd.Process.Kill()
+			eventually(t, "the run has lapsed", func() bool { return b.job("mail/17").State == "lapsed" })
+			r := b.once("--on-lapse", "hold")
+			contains(t, "the next delivery", r.err, "mail", "17", "suspended", "settle")
+			if r.code != 77 || b.effects() != 1 {
+				t.Errorf("the next delivery: %+v, effects %d", r, b.effects())
+			}
+			b.settles(true)
+			if got := b.listed("--all"); len(got) != 2 || got[0].Key != "16" || got[1].SettledBy == "" {
+				t.Errorf("jobs ls --all: %+v", got)
+			}
+		})
+	}
+	t.Run("plain keys", func(t *testing.T) {
+		t.Parallel()
+		b := newBox(t)
+		b.onRedis("redis://" + testenv.StartRedis(t).Addr + "?plain_keys=true")
+		r := b.once()
+		contains(t, "the refusal", r.err, "plain keys", "keeps no records", "such as")
+		if r.code == 0 || r.code == 75 || b.effects0() {
+			t.Errorf("run --once: %+v", r)
+		}
+	})
+}
+
+// effects0 says whether the command has run at all.
+func (b *box) effects0() bool { return exists(b.path("effect")) }
