@@ -43,6 +43,8 @@ const (
 	cut    = "cut"    // the run has cut the connection that its message came by
 	later  = "later"  // a copy is sent to come back later
 	acked  = "acked"  // a copy is acknowledged, since its job is done
+
+	miscounted = "miscounted" // a run whose count of lapses is wrong
 )
 
 func (d diary) note(kind, job string, token holdlock.Token, run int) {
@@ -96,7 +98,7 @@ func count(entries []entry, kind string) (n int) {
 // run is what the diary tells of one run.
 type run struct {
 	pid, number              int
-	effect, told, ended, los bool
+	effect, told, ended, lost bool
 }
 
 // A verdict sums up a diary.
@@ -120,6 +122,9 @@ func judge(entries []entry, jobs []string, dead map[int]bool) (v verdict) {
 	for _, e := range entries {
 		switch e.kind {
 		case began, effect, ended, lost, rerun:
+		case miscounted:
+			blame("%s: a run was told of %d lapses", e.job, e.run)
+			continue
 		default:
 			continue
 		}
@@ -134,7 +139,7 @@ func judge(entries []entry, jobs []string, dead map[int]bool) (v verdict) {
 		r.effect = r.effect || e.kind == effect
 		r.told = r.told || e.kind == rerun
 		r.ended = r.ended || e.kind == ended
-		r.los = r.los || e.kind == lost
+		r.lost = r.lost || e.kind == lost
 	}
 	for _, job := range jobs {
 		v.jobs++
@@ -166,7 +171,7 @@ func judge(entries []entry, jobs []string, dead map[int]bool) (v verdict) {
 				blame("%s: run %d began although run %d is recorded as done", job, r.number, before.number)
 			case !r.told:
 				blame("%s: run %d follows a lapse, and that was not told", job, r.number)
-			case !dead[before.pid] && !before.los:
+			case !dead[before.pid] && !before.lost:
 				blame("%s: run %d has lapsed, and its process was not killed", job, before.number)
 			}
 			if before.effect {

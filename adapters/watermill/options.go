@@ -41,8 +41,9 @@ type Redelivery struct {
 var ErrNoKey = errors.New("the message has no key that names its job")
 
 // PutAside says whether a message failed for a reason that stays until somebody has looked: its job is suspended, its key was used with
-// another input, it has no key, or its messages were not kept. It is the filter for middleware.PoisonQueueWithFilter. When a suspended job is
-// settled so that it is to run again, publish its message again.
+// another input, it has no key, or its messages were not kept. It is the filter for middleware.PoisonQueueWithFilter, whose topic has to
+// exist: RabbitMQ drops what is sent to a queue that is not there. When a suspended job is settled so that it is to run again, publish its
+// message again.
 func PutAside(err error) bool {
 	for _, e := range []error{once.ErrSuspended, once.ErrOtherInput, once.ErrNoResult, ErrNoKey} {
 		if errors.Is(err, e) {

@@ -7,11 +7,12 @@
 //	later, err := amqp.NewPublisher(config, logger)          // its topic is that of the subscriber
 //
 // Messages wait in a queue that nobody consumes, in the order in which they come and each for the same time; then the broker moves
-// them to the end of the queue of the subscriber. The waiting queue is made when the first message is sent to it, and
-// is named after the queue and the delay.
+// them to the end of the queue of the subscriber. The waiting queue is named after that queue and the delay. It is made when the first message
+// is sent to it, or by Declare.
 //
 // It is a quorum queue, which passes a message on until the other queue has confirmed it, so that none is lost when a server dies. That takes
-// RabbitMQ 3.10. A classic queue, which is quicker, drops messages that it cannot pass on at the moment they are due.
+// RabbitMQ 3.10. A classic queue, which is quicker, drops messages that it cannot pass on at the moment they are due. A single RabbitMQ 3.10 that is
+// killed (as by kill -9) within some minutes of making a quorum queue forgets the queue and what waits in it: call Declare when you deploy.
 //
 // Whoever deletes the waiting queue while publishers are connected loses what is sent to it, without an error: AMQP has none for that.
 package amqplater
@@ -65,6 +66,12 @@ func Config(subscriber amqp.Config, opts *Options) (amqp.Config, error) {
 	}
 	c.TopologyBuilder = waiting{suffix, &o}
 	return c, nil
+}
+
+// Declare makes the queue in which messages for the subscriber of this topic wait, and the exchange in front of it. config is from Config. It
+// changes nothing if they are there; it is an error if they are there with other settings. Without it the first message makes them.
+func Declare(channel *amqp091.Channel, config amqp.Config, topic string) error {
+	return config.TopologyBuilder.ExchangeDeclare(channel, config.Exchange.GenerateName(topic), config)
 }
 
 // waiting makes what messages wait in. The publisher asks for an exchange, once; so there is one in front of the queue.
