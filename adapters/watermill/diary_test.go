@@ -97,7 +97,7 @@ func count(entries []entry, kind string) (n int) {
 
 // run is what the diary tells of one run.
 type run struct {
-	pid, number              int
+	pid, number               int
 	effect, told, ended, lost bool
 }
 

@@ -50,7 +50,7 @@ func newFleet(t *testing.T, s settings) *fleet {
 	if f.reader, err = os.Open(d.file.Name()); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := amqp091.Dial(s.Broker)
+	conn, err := amqp091.DialConfig(s.Broker, *amqpConfig())
 	if err != nil {
 		t.Fatal(err)
 	}

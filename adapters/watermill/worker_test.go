@@ -49,10 +49,16 @@ type settings struct {
 	TTL      time.Duration
 }
 
+// amqpConfig has time limits for a machine that may be busy.
+func amqpConfig() *amqp091.Config {
+	return &amqp091.Config{Heartbeat: 5 * time.Minute, Locale: "en_US", Dial: amqp091.DefaultDial(2 * time.Minute)}
+}
+
 // queue are the settings of a subscriber.
 func (s *settings) queue() amqp.Config {
 	c := amqp.NewDurableQueueConfig(s.Broker)
 	c.Marshaler = amqplater.Marshaler(c.Marshaler)
+	c.Connection.AmqpConfig = amqpConfig()
 	c.Connection.Reconnect = &amqp.ReconnectConfig{BackoffInitialInterval: 20 * time.Millisecond, BackoffMultiplier: 1.5, BackoffMaxInterval: time.Second}
 	if s.Retries > 0 {
 		c.Queue.Arguments = amqp091.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(s.Retries)}
@@ -130,13 +136,14 @@ type seat struct{ conn atomic.Pointer[net.Conn] }
 func (w *worker) subscribe(router *message.Router, i int, ones message.HandlerMiddleware) error {
 	var s seat
 	config := w.queue()
-	config.Connection.AmqpConfig = &amqp091.Config{Heartbeat: 10 * time.Second, Locale: "en_US", Dial: func(network, addr string) (net.Conn, error) {
-		conn, err := amqp091.DefaultDial(10*time.Second)(network, addr)
+	dial := config.Connection.AmqpConfig.Dial
+	config.Connection.AmqpConfig.Dial = func(network, addr string) (net.Conn, error) {
+		conn, err := dial(network, addr)
 		if err == nil {
 			s.conn.Store(&conn)
 		}
 		return conn, err
-	}}
+	}
 	sub, err := amqp.NewSubscriber(config, watermill.NopLogger{})
 	if err != nil {
 		return err

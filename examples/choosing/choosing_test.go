@@ -82,7 +82,7 @@ func TestIdempotent(t *testing.T) {
 
 func TestTransaction(t *testing.T) {
 	t.Parallel()
-	pool, err := pgxpool.New(t.Context(), testenv.SharedPostgres(t).URL())
+	pool, err := pgxpool.New(t.Context(), testenv.StartPostgres(t).URL())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func rabbitmqServer(tb testing.TB) string {
 func (r *RabbitMQ) start(tb testing.TB, server string) error {
 	tb.Helper()
 	in := func(name string) string { return filepath.Join(r.Dir, name) }
-	for name, text := range map[string]string{"plugins": "[].\n", "rabbitmq.conf": "", "env.conf": ""} {
+	for name, text := range map[string]string{"plugins": "[].\n", "rabbitmq.conf": "handshake_timeout = 120000\n", "env.conf": ""} {
 		if err := os.WriteFile(in(name), []byte(text), 0o600); err != nil {
 			return err
 		}
