@@ -1,7 +1,7 @@
 # Every target works on all modules of go.work. `make` alone shows the targets.
 
 GO      ?= go
-MODULES := . cmd examples bench adapters/gocron adapters/cron adapters/asynq adapters/river
+MODULES := . cmd examples bench adapters/gocron adapters/cron adapters/asynq adapters/river adapters/watermill
 LIBRARY := github.com/holdlock/holdlock
 
 # The race detector needs a C compiler on Linux. Without one the tests run all the same, and say so.
@@ -27,6 +27,7 @@ test: setup ## all tests of all modules, with the race detector; installs what i
 setup: ## install the servers that the tests start, on Debian as root; elsewhere say what is missing
 	@$(call need,redis-server,redis-server)
 	@$(call need,pgbouncer,pgbouncer)
+	@$(call need,rabbitmq-server,rabbitmq-server)
 	@PATH="$$PATH:$$(echo /usr/lib/postgresql/*/bin | tr ' ' :)"; $(call need,initdb,postgresql)
 
 # $(call need,PROGRAM,PACKAGE) makes sure that there is a program.
@@ -49,6 +50,10 @@ bench: ## all benchmarks
 .PHONY: bench/peers
 bench/peers: ## measure beside other Redis locks for Go and write bench/RESULTS.md
 	cd bench && $(GO) run .
+
+.PHONY: bench/choosing
+bench/choosing: ## measure what each store costs and write the table of docs/choosing.md
+	cd examples && $(GO) test -count=1 -run TestCosts -v ./choosing -costs
 
 .PHONY: lint
 lint: $(GOLANGCI) ## golangci-lint on all modules: .golangci.yml

@@ -1,0 +1,137 @@
+// Package amqplater lets messages of RabbitMQ come back after a while: it is what Options.Later of watermillonce needs.
+//
+//	config := amqp.NewDurableQueueConfig(url)
+//	config.Marshaler = amqplater.Marshaler(config.Marshaler) // of the subscriber
+//	subscriber, err := amqp.NewSubscriber(config, logger)
+//	config, err = amqplater.Config(config, nil)
+//	later, err := amqp.NewPublisher(config, logger)          // its topic is that of the subscriber
+//
+// Messages wait in a queue that nobody consumes, in the order in which they come and each for the same time; then the broker moves
+// them to the end of the queue of the subscriber. The waiting queue is named after that queue and the delay. It is made when the first message
+// is sent to it, or by Declare.
+//
+// It is a quorum queue, which passes a message on until the other queue has confirmed it, so that none is lost when a server dies. That takes
+// RabbitMQ 3.10. A classic queue, which is quicker, drops messages that it cannot pass on at the moment they are due. A single RabbitMQ 3.10 that is
+// killed (as by kill -9) within some minutes of making a quorum queue forgets the queue and what waits in it: call Declare when you deploy.
+//
+// Whoever deletes the waiting queue while publishers are connected loses what is sent to it, without an error: AMQP has none for that.
+package amqplater
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill-amqp/v3/pkg/amqp"
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/holdlock/holdlock"
+	watermillonce "github.com/holdlock/holdlock/adapters/watermill"
+)
+
+// Options are for Config; nil means all defaults.
+type Options struct {
+	Delay   time.Duration // whole milliseconds, at least watermillonce.MinDelay, which is the default
+	Classic bool          // the waiting queue is a durable classic queue
+}
+
+// Config returns the settings of a publisher by which messages come back to the queue that subscriber, the settings of a subscriber,
+// makes of the same topic. Publish waits until the broker has the message.
+func Config(subscriber amqp.Config, opts *Options) (amqp.Config, error) {
+	var o Options
+	if opts != nil {
+		o = *opts
+	}
+	if o.Delay == 0 {
+		o.Delay = watermillonce.MinDelay
+	}
+	if o.Delay < watermillonce.MinDelay || o.Delay%time.Millisecond != 0 {
+		return amqp.Config{}, fmt.Errorf("amqplater: %w", &holdlock.InvalidError{What: "Delay", Value: o.Delay.String(), Why: fmt.Sprintf("at least %s, and whole milliseconds", watermillonce.MinDelay)})
+	}
+	if subscriber.Queue.GenerateName == nil || subscriber.Marshaler == nil {
+		return amqp.Config{}, errors.New("amqplater: these are not the settings of a subscriber: Queue.GenerateName or Marshaler is not set")
+	}
+	suffix := ".later." + o.Delay.String()
+	queue := subscriber.Queue.GenerateName
+	c := subscriber
+	c.Exchange = amqp.ExchangeConfig{Type: "fanout", Durable: true, GenerateName: func(topic string) string { return queue(topic) + suffix }}
+	c.Publish = amqp.PublishConfig{
+		GenerateRoutingKey: func(string) string { return "" },
+		ConfirmDelivery:    true, // the message is acknowledged next
+		ChannelPoolSize:    max(1, subscriber.Publish.ChannelPoolSize),
+	}
+	c.TopologyBuilder = waiting{suffix, &o}
+	return c, nil
+}
+
+// Declare makes the queue in which messages for the subscriber of this topic wait, and the exchange in front of it. config is from Config. It
+// changes nothing if they are there; it is an error if they are there with other settings. Without it the first message makes them.
+func Declare(channel *amqp091.Channel, config amqp.Config, topic string) error {
+	return config.TopologyBuilder.ExchangeDeclare(channel, config.Exchange.GenerateName(topic), config)
+}
+
+// waiting makes what messages wait in. The publisher asks for an exchange, once; so there is one in front of the queue.
+type waiting struct {
+	suffix string
+	opts   *Options
+}
+
+// ExchangeDeclare implements amqp.TopologyBuilder.
+func (w waiting) ExchangeDeclare(channel *amqp091.Channel, name string, config amqp.Config) error {
+	args := amqp091.Table{
+		"x-message-ttl":             w.opts.Delay.Milliseconds(),
+		"x-dead-letter-exchange":    "", // the one that every queue is bound to by its name
+		"x-dead-letter-routing-key": strings.TrimSuffix(name, w.suffix),
+	}
+	if !w.opts.Classic {
+		maps.Copy(args, amqp091.Table{"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"})
+	}
+	if _, err := channel.QueueDeclare(name, true, false, false, false, args); err != nil {
+		return fmt.Errorf("the queue %q, in which messages wait: %w", name, err)
+	}
+	if err := (&amqp.DefaultTopologyBuilder{}).ExchangeDeclare(channel, name, config); err != nil {
+		return fmt.Errorf("the exchange %q, in front of the queue in which messages wait: %w", name, err)
+	}
+	return channel.QueueBind(name, "", name, false, nil)
+}
+
+// BuildTopology implements amqp.TopologyBuilder. It refuses: who consumes what waits lets nothing wait.
+func (w waiting) BuildTopology(_ *amqp091.Channel, params amqp.BuildTopologyParams, _ amqp.Config, _ watermill.LoggerAdapter) error {
+	return fmt.Errorf("amqplater: queue %q: these are the settings of a publisher, not of a subscriber", params.QueueName)
+}
+
+// Marshaler makes a marshaler read what has come back. RabbitMQ adds headers to messages that waited in a queue, or that a quorum queue
+// delivers again, which are not text; amqp.DefaultMarshaler cannot read these, so they would be refused for ever. Here they are
+// dropped. So are the empty messages that watermill-amqp hands to handlers when a connection is cut.
+func Marshaler(next amqp.Marshaler) amqp.Marshaler { return marshaler{next} }
+
+type marshaler struct{ next amqp.Marshaler }
+
+// Marshal implements amqp.Marshaler.
+func (m marshaler) Marshal(msg *message.Message) (amqp091.Publishing, error) {
+	if amqp.IsMessageRedelivered(msg) { // said of the delivery, not of the message
+		msg = msg.CopyWithContext()
+		delete(msg.Metadata, amqp.MetadataRedeliveredKey)
+	}
+	return m.next.Marshal(msg)
+}
+
+// Unmarshal implements amqp.Marshaler.
+func (m marshaler) Unmarshal(d amqp091.Delivery) (*message.Message, error) {
+	if d.Acknowledger == nil {
+		return nil, errors.New("amqplater: the connection was cut; this is not a message")
+	}
+	headers := amqp091.Table{}
+	for name, value := range d.Headers {
+		_, text := value.(string)
+		if broker := strings.HasPrefix(name, "x-"); !broker || text && !strings.HasPrefix(name, "x-first-death-") && !strings.HasPrefix(name, "x-last-death-") {
+			headers[name] = value
+		}
+	}
+	d.Headers = headers
+	return m.next.Unmarshal(d)
+}

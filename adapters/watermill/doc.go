@@ -1,0 +1,44 @@
+// Package watermillonce makes handlers of github.com/ThreeDotsLabs/watermill run once although messages are delivered twice.
+//
+//	ones, err := watermillonce.Middleware(charges, &watermillonce.Options{Later: later, LaterTopic: "orders"})
+//	router.AddConsumerHandler("charge", "orders", subscriber, charge).AddMiddleware(ones)
+//
+//	func charge(msg *message.Message) error {
+//		return pay(msg.Context(), once.KeyFrom(msg.Context()), msg.Payload) // ends when the lease is lost; an idempotency key
+//	}
+//
+// A message is acknowledged when its job is done, by this delivery or an earlier one, and not before. What happens otherwise:
+//
+//	a twin is at work                  it may yet die: the message comes back after Delay, as often as needed
+//	the store failed, or the lease     the same
+//	was lost before the record
+//	the handler failed                 its error is returned: Retry, PoisonQueue, or the broker's redelivery
+//	the job is suspended, its key was  an error for which PutAside is true
+//	used with another input, …
+//
+// # How a message comes back
+//
+// With Later the message is published there and then acknowledged: a topic whose messages reach the handler's own topic after a
+// while. The broker counts that as a new message, so no limit of redeliveries is used up, and no consumer is blocked meanwhile.
+// Package amqplater is that for RabbitMQ. A running twin costs its broker two messages a second. Without Later the handler waits for
+// Delay and returns the error, so that the broker delivers again: a consumer is blocked for that long, and a broker that counts
+// redeliveries counts these.
+//
+// # Middleware around it
+//
+// The first that is added is the outermost: PoisonQueueWithFilter(…, PutAside), then this, then Retry, whose attempts are then one run
+// under one lease. A Retry outside of it would use its attempts up on running twins, if there is no Later. Do not use Timeout outside: it
+// acknowledges nothing either, but it cuts the run short before its record. InstantAck gives up all that this is for.
+//
+// # Messages that the handler returns
+//
+// The router publishes them when the job is recorded as done already, so a process that dies in between would lose them. So they
+// are kept with the record, and each duplicate returns them again, with the same UUIDs: at least once, and what consumes them can
+// tell. A record holds 64 KiB; with more than that the job is done and its messages are published, but a duplicate that comes later
+// is an error (once.ErrNoResult) and not acknowledged, as nobody knows whether they were. Publish such messages in the handler.
+//
+// # What is not promised
+//
+// What package once does not promise: a worker that is killed after its effect and before its record runs it again, and its successor
+// says so. Package intx is for effects that are in PostgreSQL, where nothing can come between the two.
+package watermillonce
