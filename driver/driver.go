@@ -110,6 +110,9 @@ type ReleaseRequest struct {
 	// What it claimed of a job is as it was before, in the same step, also if the term has run out meanwhile. The term that
 	// follows one that was undone while it stood is told how the one before that ended, since nothing was done in between.
 	Undo bool
+	// Answered, with Undo, says that the Acquire was answered: it cannot arrive any more, so the store need not remember the
+	// nonce, and may take this for any other undo.
+	Answered bool
 
 	// Record is nil, or how the run of the job ended. Without it, and without Undo, a term that has a claim leaves the job
 	// unfinished. Only for a driver that is a Journal.

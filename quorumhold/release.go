@@ -60,9 +60,13 @@ func (d *Driver) release(ctx context.Context, t *term, req *driver.ReleaseReques
 	}
 	return d.poll(ctx, "release", r.Ref, skip, begin, func(ctx context.Context, i int) error {
 		one := r
-		one.Undo = one.Undo || ghost(i)
 		one.KeepFor = max(0, time.Until(keep))
-		return d.nodes[i].Release(ctx, &one)
+		err := d.nodes[i].Release(ctx, &one)
+		if errors.Is(err, driver.ErrGone) && ghost(i) && !one.Undo { // the acquire may still arrive
+			one.Undo = true
+			err = d.nodes[i].Release(ctx, &one)
+		}
+		return err
 	}, func(i int) {
 		one := r
 		one.KeepFor = 0

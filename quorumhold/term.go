@@ -226,7 +226,7 @@ func (t *term) giveBack(i int, ghost bool) {
 	t.mu.Lock()
 	limit := t.ttl
 	x := debt{
-		release: driver.ReleaseRequest{Ref: t.node, Undo: ghost}, until: time.Now().Add(max(t.ttl, t.minHold)), paid: done,
+		release: driver.ReleaseRequest{Ref: t.node, Undo: true, Answered: !ghost}, until: time.Now().Add(max(t.ttl, t.minHold)), paid: done,
 	}
 	t.mu.Unlock()
 	call(t.d, n, limit, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Release(ctx, &x.release) },

@@ -284,7 +284,7 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 		}
 		return d.ended(verb, key, t.rest, err)
 	}
-	args := append(make([]any, 0, 10), req.Ref.Nonce, micros(req.KeepFor), randomHex(8), digit(req.Undo)) // with room for a record
+	args := append(make([]any, 0, 10), req.Ref.Nonce, micros(req.KeepFor), randomHex(8), undoing(req)) // with room for a record
 	if req.Record != nil || req.Undo && d.traits.Records != driver.NoRecords {                            // what is undone may have had a claim
 		return d.finish(ctx, verb, req, args)
 	}
@@ -345,6 +345,14 @@ func (d *Driver) token(s string) (driver.Token, error) {
 
 // micros rounds up: a term must not be shorter than asked.
 func micros(t time.Duration) int64 { return int64((t + time.Microsecond - 1) / time.Microsecond) }
+
+// undoing is what release.lua is told: 2 if the nonce need not be remembered.
+func undoing(req *driver.ReleaseRequest) string {
+	if req.Undo && req.Answered {
+		return "2"
+	}
+	return digit(req.Undo)
+}
 
 func digit(b bool) string {
 	if b {

@@ -92,7 +92,9 @@ func waitMutants() []Mutant {
 							hints, stop, _ = b.Driver.(driver.Waiter).Watch(ctx, key)
 						case len(hints) > 0:
 							<-hints
-							hint()
+							if time.Since(asked) > time.Second { // and takes for old what a store says at once of a key that is free
+								hint()
+							}
 						}
 					})
 					return out, func() {

@@ -1,9 +1,10 @@
--- KEYS: slot …, line, watchers. ARGV: nonce, µs to keep the key, id of this call, whether to undo
-local mine, cool, call, undo = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
-local tomb = undo and mine .. digits(now + UNDONE * 1000) or ''
+-- KEYS: slot …, line, watchers. ARGV: nonce, µs to keep the key, id of this call, whether to undo: 0, 1, or 2 if the nonce
+-- cannot arrive any more
+local mine, cool, call, undo = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] ~= '0'
+local tomb = ARGV[4] == '1' and mine .. digits(now + UNDONE * 1000) or ''
 local s = load(1)
 if not s then
-  if undo then put(KEYS[1], '1N+' .. digits(0) .. digits(0) .. digits(0) .. format('%032d', 0) .. 'n\n\n\n\n' .. tomb) end
+  if tomb ~= '' then put(KEYS[1], '1N+' .. digits(0) .. digits(0) .. digits(0) .. format('%032d', 0) .. 'n\n\n\n\n' .. tomb) end
   return {'g'}
 end
 if sub(s, 1, 1) ~= '1' then return {'V'} end
@@ -33,7 +34,7 @@ else
   local by = broke(s, mine)
   if by then answer = {'b', by} end
 end
-if undo and state(s) ~= 'F' and not find(s, mine, 85, true) then
+if tomb ~= '' and state(s) ~= 'F' and not find(s, mine, 85, true) then
   s = sub(s, 1, 84) .. '\n' .. holder .. '\n' .. broken .. '\n' .. prior .. '\n' .. live(undone) .. tomb
   put(KEYS[1], s, true)
 end
