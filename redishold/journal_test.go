@@ -535,6 +535,9 @@ func TestRecordsAreConfirmed(t *testing.T) {
 		if err == nil || errors.Is(err, driver.ErrNotApplied) || !strings.Contains(err.Error(), "0 of 1 replicas") {
 			t.Errorf("a record without a confirmation: %v", err)
 		}
+		if err := openDriver(t, primary.Addr, &Options{Replicas: n}).Release(t.Context(), end); err == nil {
+			t.Error("sent again on another connection, it is said to be confirmed by a replica that stands still")
+		}
 		late := claiming("late", time.Hour, driver.Rerun)
 		if _, err := d.Acquire(t.Context(), late); !errors.Is(err, driver.ErrNotApplied) {
 			t.Errorf("a claim without a confirmation: %v", err)

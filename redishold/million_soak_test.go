@@ -27,7 +27,7 @@ func TestSoakMillionLocks(t *testing.T) {
 			r := testenv.StartRedis(t)
 			d := openDriver(t, r.Addr, nil)
 			before := memoryOf(t, r)
-			fill(t, r, d, n, state == "held")
+			fillStore(t, r, d, n, state == "held")
 			keys := r.Do(t, "DBSIZE")
 			t.Logf("%s %s slots: %d bytes each; the first alone: %s", keys, state, (memoryOf(t, r)-before)/n,
 				r.Do(t, "MEMORY", "USAGE", d.slotKey(name(1))))
@@ -77,8 +77,8 @@ func TestSoakMillionLocks(t *testing.T) {
 
 func name(i int) string { return fmt.Sprintf("charge-card/%08d", i) }
 
-// fill makes the slots of so many locks, as copies of one that a driver has made.
-func fill(t *testing.T, r *testenv.Redis, d *Driver, n int, held bool) {
+// fillStore makes the slots of so many locks, as copies of one that a driver has made.
+func fillStore(t *testing.T, r *testenv.Redis, d *Driver, n int, held bool) {
 	t.Helper()
 	req := request(name(1), 24*time.Hour)
 	req.Holder = driver.Holder{Host: "worker-17.example.internal", PID: 4711, Label: "billing", Purpose: "calls the payments API"}
