@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // labBox is a box whose temporary files lie where servers of other users may enter.
@@ -58,7 +59,7 @@ func TestLab(t *testing.T) {
 	t.Parallel()
 	b, tmp := labBox(t)
 	page := b.path("page.html")
-	r := b.run("lab", "redis/paused", "redlock-fence/paused", "postgres/duplicate", "--seed", "7", "--html", page)
+	r := runLab(b, "redis/paused", "redlock-fence/paused", "postgres/duplicate", "--seed", "7", "--html", page)
 	if r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
@@ -109,7 +110,7 @@ func checkPage(t *testing.T, html string) {
 func TestLabJSON(t *testing.T) {
 	t.Parallel()
 	b, tmp := labBox(t)
-	r := b.run("lab", "no-lock/duplicate", "no-lock/empty", "--json")
+	r := runLab(b, "no-lock/duplicate", "no-lock/empty", "--json")
 	if r.code != 0 {
 		t.Fatalf("%+v", r)
 	}
@@ -148,23 +149,23 @@ func TestLabMissing(t *testing.T) {
 			b.env[i] = "PATH=" + tmp
 		}
 	}
-	r := b.run("lab", "no-lock/late", "redis/late", "postgres/late")
+	r := runLab(b, "no-lock/late", "redis/late", "postgres/late")
 	if r.code != 0 || !strings.Contains(r.out, "not run: redis-server was not found") || !strings.Contains(r.out, "2 D1") {
 		t.Errorf("%+v", r)
 	}
-	if r := b.run("lab", "redis/late"); r.code != 69 || !strings.Contains(r.err, "nothing could be run") {
+	if r := runLab(b, "redis/late"); r.code != 69 || !strings.Contains(r.err, "nothing could be run") {
 		t.Errorf("without anything that can be run: %+v", r)
 	}
-	if r := b.run("lab", "redis/later"); r.code != 64 || !strings.Contains(r.err, "stale-release") {
+	if r := runLab(b, "redis/later"); r.code != 64 || !strings.Contains(r.err, "stale-release") {
 		t.Errorf("an unknown scenario: %+v", r)
 	}
-	if r := b.run("lab", "redis/late", "--html", b.path("none/x.html")); r.code != 64 {
+	if r := runLab(b, "redis/late", "--html", b.path("none/x.html")); r.code != 64 {
 		t.Errorf("a page that cannot be written: %+v", r)
 	}
 	empty(t, b, tmp)
 }
 
-// Whenever it is told to end, it ends what it has started.
+// Whenever it is told to end, it ends what it has started. All of these would go on for much longer.
 func TestLabInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -173,23 +174,19 @@ func TestLabInterrupted(t *testing.T) {
 		signal syscall.Signal
 		group  bool // as ^C in a terminal does
 	}{
-		{"redis-server", []string{"redlock"}, syscall.SIGINT, true},
-		{"lab-worker", []string{"redis/paused"}, syscall.SIGTERM, false},
-		{"lab-worker", []string{"redlock-fence/killed"}, syscall.SIGINT, true},
-		{"initdb", []string{"postgres"}, syscall.SIGINT, true},
-		{"initdb", []string{"postgres"}, syscall.SIGTERM, false},
-		{"unix_socket_directories", []string{"postgres"}, syscall.SIGTERM, false},
-		{"", []string{"postgres", "--full"}, syscall.SIGHUP, false},
+		{"redis-server", []string{"redlock", "--full"}, syscall.SIGINT, true},
+		{"lab-worker", []string{"redis/paused", "--full"}, syscall.SIGTERM, false},
+		{"lab-worker", []string{"redlock-fence/killed", "--full"}, syscall.SIGINT, true},
+		{"initdb", []string{"postgres", "--full"}, syscall.SIGINT, true},
+		{"unix_socket_directories", []string{"postgres", "--full"}, syscall.SIGTERM, false},
+		{"", []string{"redis", "--full"}, syscall.SIGHUP, false},
 	} {
 		t.Run(fmt.Sprintf("%v at %s", c.signal, cmp.Or(c.at, "progress")), func(t *testing.T) {
-			t.Parallel()
 			b, tmp := labBox(t)
 			cmd := b.command(append([]string{"lab"}, c.args...)...)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 			p := b.launch(cmd)
-			eventually(t, c.at+" runs", func() bool {
-				return p.ended() || c.at == "" && strings.Contains(p.stderr(), "1 of 7") || c.at != "" && runs(b, tmp, c.at)
-			})
+			reaches(t, b, tmp, p, c.at)
 			pid := p.pid()
 			if c.group {
 				pid = -pid
@@ -197,7 +194,7 @@ func TestLabInterrupted(t *testing.T) {
 			if err := syscall.Kill(pid, c.signal); err != nil {
 				t.Fatal(err)
 			}
-			r := p.wait()
+			r := labEnds(p)
 			if r.code != 128+int(c.signal) || !strings.Contains(r.err, "have ended") {
 				t.Errorf("%+v, want %d", r, 128+int(c.signal))
 			}
@@ -211,17 +208,47 @@ func TestLabKilled(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ at, arg string }{{"lab-worker", "redlock-fence/paused"}, {"unix_socket_directories", "postgres"}} {
 		t.Run(c.arg, func(t *testing.T) {
-			t.Parallel()
 			b, tmp := labBox(t)
-			p := b.launch(b.command("lab", c.arg))
-			eventually(t, c.at+" runs", func() bool { return p.ended() || runs(b, tmp, c.at) })
+			p := b.launch(b.command("lab", "--full", c.arg))
+			reaches(t, b, tmp, p, c.at)
 			if err := syscall.Kill(p.pid(), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			p.wait()
+			labEnds(p)
 			eventually(t, "all have ended", func() bool { return len(labProcesses(b, tmp)) == 0 })
 		})
 	}
+}
+
+// labEnough is for what has to make a database first, on a machine that is busy with other tests.
+const labEnough = 4 * time.Minute
+
+// reaches waits until the lab is at some point.
+func reaches(t *testing.T, b *box, tmp string, p *proc, at string) {
+	t.Helper()
+	ok := poll(labEnough, func() bool {
+		return p.ended() || at == "" && strings.Contains(p.stderr(), "1 of ") || at != "" && runs(b, tmp, at)
+	})
+	if !ok || p.ended() {
+		t.Fatalf("it does not reach %q: ended: %v, %s", at, p.ended(), p.stderr())
+	}
+}
+
+// labEnds waits for the end.
+func labEnds(p *proc) result {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(labEnough):
+		p.t.Fatalf("%v does not end: %s", p.cmd.Args, p.stderr())
+	}
+	return result{code: exitCode(p.cmd.ProcessState), out: p.stdout(), err: p.stderr()}
+}
+
+// runLab runs it to its end.
+func runLab(b *box, args ...string) result {
+	b.t.Helper()
+	return labEnds(b.start(append([]string{"lab"}, args...)...))
 }
 
 // labProcesses returns the processes of the lab that live. Servers write over their environment, and with it the mark of the
