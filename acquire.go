@@ -100,9 +100,17 @@ func (a *attempt) poll(ctx context.Context) (*Lease, error) {
 		case errors.As(err, new(*JobError)): // the record answers, for good
 			return nil, err
 		case ctx.Err() == nil: // else it is the end of the wait that made it fail
+			a.failing(failed, err)
 			failed = err
 		}
 		timer.Reset(pause.next(err))
+	}
+}
+
+// failing tells, once, that a wait goes on although the store fails. before is its failure until now.
+func (a *attempt) failing(before, err error) {
+	if before == nil {
+		a.lock.c.emit(Event{Kind: WaitFailing, Name: a.lock.name, Key: a.lock.key, Err: err})
 	}
 }
 

@@ -17,10 +17,12 @@ type Info struct {
 	Store     string
 	Token     Token // names the term: Break wants it back
 	Holder    Holder
-	Since     time.Time     // by the store's wall clock
-	FreeIn    time.Duration // until the key is free unless its holder renews, as of the answer
-	Cooling   bool          // the job is over; MinHold keeps the key
-	Broken    string        // not empty once an operator has broken the term: who and why
+	Since     time.Time // by the store's wall clock
+	// FreeIn is the time until the key is free unless its holder renews, as of the answer. 0 where Traits.FrozenBlocks: the time is
+	// over, and a holder that stands still keeps the key; Break with Now ends that.
+	FreeIn  time.Duration
+	Cooling bool   // the job is over; MinHold keeps the key
+	Broken  string // not empty once an operator has broken the term: who and why
 }
 
 func (c *Client) info(t *driver.Term) Info {
@@ -145,6 +147,8 @@ func (c *Client) Break(ctx context.Context, name, key string, token Token, opts 
 	switch {
 	case errors.Is(err, driver.ErrGone):
 		return stale("it has just ended")
+	case errors.Is(err, errors.ErrUnsupported):
+		return fmt.Errorf("breaking lock %s in %s: %w: %w", describe(name, key), c.traits.Location, ErrUnsupported, err)
 	case err != nil:
 		return fmt.Errorf("breaking lock %s in %s: %w: %w", describe(name, key), c.traits.Location, ErrUnknown, err)
 	}

@@ -45,6 +45,7 @@ type place struct {
 	due     time.Time     // when the term before it ends, if it is the next in line; else zero
 	settled chan struct{} // closed when outcome is set; made when the place is listed
 	outcome *outcome
+	failed  int // heartbeats in a row that failed
 }
 
 // An outcome is what has become of a place.
@@ -228,9 +229,16 @@ func (l *line) beat(budget time.Duration) {
 	standings, err := call(l.ctx, l.c, budget, func(ctx context.Context) ([]driver.Standing, error) {
 		return l.queue.Attend(ctx, reqs), nil
 	}, discard)
-	if err != nil {
-		return // no answer: the places stand as they did
+	if err != nil && l.ctx.Err() != nil {
+		return
 	}
+	if err != nil { // no answer: the places stand as they did
+		standings = make([]driver.Standing, len(places))
+		for i := range standings {
+			standings[i].Err = err
+		}
+	}
+	defer l.tell(l.failing(places, standings))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, p := range places {
@@ -245,6 +253,32 @@ func (l *line) beat(budget time.Duration) {
 			p.listed = sent
 			p.stands(s.Place, s.Remaining)
 		}
+	}
+}
+
+// failuresTold is how many heartbeats have to fail before it is told: one or two are common where a primary changes.
+const failuresTold = 3
+
+// failing counts the heartbeats that failed, and returns what is to be told: once for each place, until one succeeds.
+func (l *line) failing(places []*place, standings []driver.Standing) (events []Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, p := range places {
+		if standings[i].Err == nil {
+			p.failed = 0
+			continue
+		}
+		if p.failed++; p.failed == failuresTold && l.places[p.req.Ref.Nonce] == p {
+			name, key := splitStoreKey(p.req.Ref.Key)
+			events = append(events, Event{Kind: WaitFailing, Name: name, Key: key, Err: standings[i].Err})
+		}
+	}
+	return events
+}
+
+func (l *line) tell(events []Event) {
+	for _, e := range events {
+		l.c.emit(e)
 	}
 }
 

@@ -103,6 +103,28 @@ type lineRig struct {
 	q      *queued // the waiter's
 	waiter *holdlock.Client
 	holder *holdlock.Client
+	events tally // of the waiter
+}
+
+// tally counts what an Observer is told.
+type tally struct {
+	mu sync.Mutex
+	n  map[holdlock.EventKind]int
+}
+
+func (c *tally) Observe(e holdlock.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[holdlock.EventKind]int{}
+	}
+	c.n[e.Kind]++
+}
+
+func (c *tally) of(kind holdlock.EventKind) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[kind]
 }
 
 func inLine(t *testing.T, f func(r *lineRig)) {
@@ -119,7 +141,7 @@ func inLineWith(t *testing.T, change func(q *queued), f func(r *lineRig)) {
 			change(r.q)
 		}
 		var err error
-		if r.waiter, err = holdlock.NewClient(r.q, nil); err != nil {
+		if r.waiter, err = holdlock.NewClient(r.q, &holdlock.ClientOptions{Observer: &r.events}); err != nil {
 			t.Fatal(err)
 		}
 		r.holder = r.client()
@@ -548,7 +570,7 @@ func TestR6ShortTTLs(t *testing.T) {
 	})
 }
 
-// A store that fails loses nobody who waits, and is not asked more often for it.
+// A store that fails loses nobody who waits, and is not asked more often for it. The waiter is told, once for each time.
 func TestR6LineOutlivesAStoreThatFails(t *testing.T) {
 	inLine(t, func(r *lineRig) {
 		lease := r.hold()
@@ -563,6 +585,20 @@ func TestR6LineOutlivesAStoreThatFails(t *testing.T) {
 		r.q.mu.Unlock()
 		if beats > 62 {
 			r.Errorf("%d heartbeats in a minute", beats)
+		}
+		if n := r.events.of(holdlock.WaitFailing); n != 1 {
+			r.Errorf("a minute of failures was told %d times", n)
+		}
+		time.Sleep(3 * time.Second)
+		r.q.mu.Lock()
+		r.q.attend = func([]*driver.AcquireRequest) error { return errors.New("once more") }
+		r.q.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		r.q.mu.Lock()
+		r.q.attend = nil
+		r.q.mu.Unlock()
+		if n := r.events.of(holdlock.WaitFailing); n != 2 {
+			r.Errorf("two times of failures were told %d times", n)
 		}
 		time.Sleep(3 * time.Second)
 		at := time.Now()

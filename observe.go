@@ -43,7 +43,7 @@ type Event struct {
 	Holder    *driver.Holder // Skipped, Overlapped: who has it; nil while it is cooling
 	TokenRead bool           // Released, Lost: somebody has asked for the token of the lease
 	InTx      bool           // the lock was taken in the caller's own transaction: it ends with that, and no Released follows
-	Err       error          // Skipped, Failed, Overlapped, Unseen, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back
+	Err       error          // Skipped, Failed, WaitFailing, Overlapped, Unseen, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back
 	Job       *driver.Job    // Duplicate, Rerun, Suspended, Unrecorded: the job
 }
 
@@ -62,6 +62,8 @@ const (
 	Overlapped EventKind = "overlapped"
 	// Unseen: in shadow mode, the store failed, so that nobody can tell whether the run overlapped. It ran.
 	Unseen EventKind = "unseen"
+	// WaitFailing: somebody waits, and the store has begun to fail. The wait goes on; it ends as Granted, Skipped or Failed.
+	WaitFailing EventKind = "wait failing"
 	// Lapsed: the term before ours ended without a release, so its work may have run beside ours. Its own holder, killed
 	// or paused, can never report that.
 	Lapsed EventKind = "lapsed"
@@ -103,7 +105,7 @@ func (c *Client) emit(e Event) {
 	}
 	level := slog.LevelDebug
 	switch e.Kind {
-	case Lapsed, RenewFailed, Lost, Unreleased, BrokenByUs, Rerun, Suspended, Unrecorded, Settled:
+	case WaitFailing, Lapsed, RenewFailed, Lost, Unreleased, BrokenByUs, Rerun, Suspended, Unrecorded, Settled:
 		level = slog.LevelWarn
 	}
 	if c.log == nil || !c.log.Enabled(context.Background(), level) {

@@ -37,6 +37,7 @@ func (a *attempt) stand(ctx context.Context) (lease *Lease, err error) {
 		case held == nil:
 			return nil, err
 		case ctx.Err() == nil:
+			a.failing(failed, err)
 			failed = err
 		}
 		waited = true

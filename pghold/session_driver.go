@@ -286,34 +286,22 @@ func (d *SessionDriver) Watch(ctx context.Context, key string) (<-chan struct{},
 	return d.rows.Watch(ctx, key)
 }
 
-// List implements driver.Lister.
-func (d *SessionDriver) List(ctx context.Context, prefix, after string, limit int) ([]driver.Term, error) {
-	return d.rows.List(ctx, prefix, after, limit)
-}
-
-// Inspect implements driver.Lister.
-func (d *SessionDriver) Inspect(ctx context.Context, key string) (driver.Term, bool, error) {
-	return d.rows.Inspect(ctx, key)
-}
-
 // Break implements driver.Breaker. With Now it also ends the session of a holder that stands still, and with it all other
 // locks of that session.
 func (d *SessionDriver) Break(ctx context.Context, req *driver.BreakRequest) error {
 	const verb = "break"
 	var done bool
-	id := LockID(d.rows.namespace, req.Ref.Key)
+	id, by := LockID(d.rows.namespace, req.Ref.Key), cmp.Or(req.By, "an operator")
 	err := d.rows.step(ctx, verb, req.Ref.Key, d.sql.breakTerm,
-		[]any{d.rows.namespace, req.Ref.Key, req.Ref.Nonce, cmp.Or(req.By, "an operator"), req.Now, id}, func(rows pgx.Rows) error { return rows.Scan(&done) })
+		[]any{d.rows.namespace, req.Ref.Key, req.Ref.Nonce, by, req.Now, id}, func(rows pgx.Rows) error { return rows.Scan(&done) })
 	if err != nil {
 		return err
 	}
 	if !done {
-		return goneError(verb, req.Ref.Key, "gone", "")
+		return d.breakFrozen(ctx, req, by, id)
 	}
 	if req.Now && !d.dropped(ctx, id) {
-		var ended int
-		return d.rows.step(ctx, verb, req.Ref.Key, d.sql.terminate, []any{id, sessionName},
-			func(rows pgx.Rows) error { return rows.Scan(&ended) })
+		return d.terminate(ctx, req.Ref.Key, id)
 	}
 	return nil
 }

@@ -330,9 +330,59 @@ func TestBreakOfAFrozenSession(t *testing.T) {
 	}
 	testenv.Stop(t, h.cmd.Process.Pid)
 	must(t, c.Break(testContext(t), "job", "", info.Token, holdlock.BreakOptions{By: "ops", Now: true}))
-	lease, err := lockOf(t, c, time.Second).TryAcquire(testContext(t))
+	lease, err := lockOf(t, c, 20*time.Second).TryAcquire(testContext(t))
 	must(t, err)
 	must(t, lease.Release(testContext(t)))
+	h.signal(t, syscall.SIGCONT)
+}
+
+// A holder that stands still past its time is shown, and can be ended by what was shown.
+func TestFrozenPastItsTime(t *testing.T) {
+	t.Parallel()
+	p := testenv.SharedPostgres(t)
+	schema := migrated(t, p)
+	h := startHelper(t, "hold-session", "PGHOLD_URL="+p.URL(), "PGHOLD_SCHEMA="+schema, "PGHOLD_MODE=block")
+	h.line(t)
+	ctx := testContext(t)
+	told := &observed{}
+	c := openSessions(t, p.URL(), SessionOptions{Schema: schema, Client: holdlock.ClientOptions{Observer: told}})
+	held, ok, err := c.Inspect(ctx, "job", "")
+	if err != nil || !ok || held.FreeIn == 0 {
+		t.Fatalf("while it runs: %+v, %v, %v", held, ok, err)
+	}
+	h.signal(t, syscall.SIGSTOP)
+	var late holdlock.Info
+	testenv.Eventually(t, "it is shown as overdue", func() bool {
+		late, ok, err = c.Inspect(ctx, "job", "")
+		return err == nil && ok && late.FreeIn == 0
+	})
+	if late.Token != held.Token || late.Holder != held.Holder {
+		t.Errorf("it is shown as %+v, was %+v", late, held)
+	}
+	var listed []holdlock.Info
+	for i, err := range c.List(ctx, "jo") {
+		must(t, err)
+		listed = append(listed, i)
+	}
+	if len(listed) != 1 || listed[0].Token != held.Token {
+		t.Errorf("listed are %+v", listed)
+	}
+	if err := c.Break(ctx, "job", "", held.Token+1, holdlock.BreakOptions{By: "ops", Now: true}); !errors.Is(err, holdlock.ErrStaleToken) {
+		t.Errorf("by another token: %v", err)
+	}
+	if err := c.Break(ctx, "job", "", held.Token, holdlock.BreakOptions{By: "ops"}); !errors.Is(err, holdlock.ErrUnsupported) {
+		t.Errorf("Break that waits for a renewal: %v", err)
+	}
+	must(t, c.Break(ctx, "job", "", held.Token, holdlock.BreakOptions{By: "ops: stuck", Now: true}))
+	var lease *holdlock.Lease
+	testenv.Eventually(t, "the lock is free", func() bool {
+		lease, err = lockOf(t, c, 20*time.Second).TryAcquire(ctx) // a short one may run out unheard on a busy machine
+		return err == nil
+	})
+	if e := told.last(); e.Kind != holdlock.Lapsed || e.Prior == nil || e.Prior.Broken != "ops: stuck" {
+		t.Errorf("the successor is told %+v", e)
+	}
+	must(t, lease.Release(ctx))
 	h.signal(t, syscall.SIGCONT)
 }
 

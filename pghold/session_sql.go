@@ -10,6 +10,7 @@ type sessionSQL struct {
 	wake, renew                       string
 	releaseOther, breakTerm           string
 	busy, terminate, unlock           string
+	frozen, markFrozen                string
 }
 
 const (
@@ -66,6 +67,8 @@ func newSessionSQL(schema string) sessionSQL {
 		renew:        in(`SELECT * FROM "holdlock".renew($1, $2, $3, $4, $5)`, ""),
 		releaseOther: in(`SELECT "holdlock".session_release($1, $2, $3, $4, $5, $6)`, ""),
 		breakTerm:    in(`SELECT "holdlock".session_break($1, $2, $3, $4, $5, $6)`, ""),
+		frozen:       in(frozenStatement, ""),
+		markFrozen:   in(markFrozenStatement, ""),
 		busy:         `SELECT EXISTS (SELECT ` + lockHolders + `)`,
 		terminate:    `SELECT count(pg_catalog.pg_terminate_backend(a.pid)) ` + lockHolders + ` AND a.application_name = $2`,
 		unlock:       `SELECT pg_catalog.pg_advisory_unlock(id) FROM unnest($1::bigint[]) AS id`,

@@ -15,8 +15,8 @@ func TestMessagesOfServers(t *testing.T) {
 	r := testenv.StartRedis(t)
 	nowhere := "postgres://postgres@" + p.Addr + "/nowhere" // TLS is tried first, which this server has not
 	for name, c := range map[string]struct {
-		args         []string
-		want, not    string
+		args      []string
+		want, not string
 	}{
 		"a database that is not there": {
 			args: []string{"ls", "--store", nowhere}, want: `the server refused the connection: FATAL: database "nowhere" does not exist`, not: `\t`,
@@ -25,7 +25,7 @@ func TestMessagesOfServers(t *testing.T) {
 			args: []string{"ls", "--store", strings.Replace(nowhere, ":", "+advisory:", 1)}, want: `FATAL: database "nowhere" does not exist`, not: "TLS",
 		},
 		"the same for migrate": {args: []string{"migrate", "--store", nowhere}, want: `FATAL: database "nowhere" does not exist`, not: "TLS"},
-		"no server": {args: []string{"ls", "--store", "postgres://127.0.0.1:1/x"}, want: "connection refused", not: `\t`},
+		"no server":            {args: []string{"ls", "--store", "postgres://127.0.0.1:1/x"}, want: "connection refused", not: `\t`},
 		"TLS to a server without": {
 			args: []string{"ls", "--timeout", "1s", "--store", "rediss://" + r.Addr}, want: "use redis:// or its TLS port", not: "\n\t",
 		},

@@ -174,6 +174,8 @@ func (s *session) Observe(e holdlock.Event) {
 		if !s.failing.Swap(true) {
 			s.g.say("renew-failed", fmt.Sprintf("lock %s could not be renewed and is tried again: %v", lockName(e.Name, e.Key), e.Err), nil)
 		}
+	case holdlock.WaitFailing:
+		s.g.say("wait-failing", fmt.Sprintf("lock %s is still waited for, and the store fails: %v", lockName(e.Name, e.Key), e.Err), nil)
 	case holdlock.Lapsed:
 		text := fmt.Sprintf("the last holder of lock %s never gave it back (%s); its work may have overlapped with this run",
 			lockName(e.Name, e.Key), e.Ending)

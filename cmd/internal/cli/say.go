@@ -88,6 +88,8 @@ func state(i holdlock.Info) string {
 	switch {
 	case i.Cooling:
 		return "cooling"
+	case i.FreeIn == 0:
+		return "frozen" // past its time, and kept by a session whose process stands still
 	case i.Broken != "":
 		return "broken"
 	default:

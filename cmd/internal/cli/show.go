@@ -97,7 +97,11 @@ func (g *globals) print(i holdlock.Info) error {
 	if i.Cooling {
 		fmt.Fprintf(w, "free in\t%s\t(the job is over; --min-hold keeps the lock)\n", i.FreeIn.Round(time.Millisecond))
 	} else {
-		fmt.Fprintf(w, "holder\t%s\nsince\t%s\nfree in\t%s, unless it is renewed\n", holder(i), since(i), i.FreeIn.Round(time.Millisecond))
+		when := i.FreeIn.Round(time.Millisecond).String() + ", unless it is renewed"
+		if i.FreeIn == 0 {
+			when = "-\t(its time is over and its holder stands still; break --now ends its session)"
+		}
+		fmt.Fprintf(w, "holder\t%s\nsince\t%s\nfree in\t%s\n", holder(i), since(i), when)
 		if i.Holder.Purpose != "" {
 			fmt.Fprintf(w, "purpose\t%s\n", readable(i.Holder.Purpose))
 		}
