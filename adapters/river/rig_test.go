@@ -223,6 +223,9 @@ func (r *rig) start(mode string) *child {
 	c := &child{cmd: exec.Command(os.Args[0]), done: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", workerEnv, mode, r.dir, r.url), "GORACE=atexit_sleep_ms=0")
 	c.cmd.Stderr = os.Stderr
+	if _, err := c.cmd.StdinPipe(); err != nil { // closed by our end, whatever that is, and then the worker ends too
+		r.t.Fatal(err)
+	}
 	if err := c.cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}

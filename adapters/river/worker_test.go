@@ -177,6 +177,10 @@ func work(spec string) error {
 	if _, err := fmt.Sscan(spec, &mode, &dir, &url); err != nil {
 		return err
 	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(3) // who has started us is gone
+	}()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	d, err := openDiary(dir)
