@@ -210,7 +210,6 @@ func (f *fleet) kill(c *child) {
 // pause stops a worker and returns when all its threads stand still.
 func (f *fleet) pause(c *child) {
 	f.t.Helper()
-	f.paused[c.cmd.Process.Pid] = true
 	_ = c.cmd.Process.Signal(syscall.SIGSTOP)
 	f.standsStill(c)
 }

@@ -56,29 +56,30 @@ func play(t *testing.T, s settings, jobs []string, kills, pauses int, within tim
 	for range workers {
 		alive = append(alive, f.start())
 	}
-	const chunk = 50
+	// So many at a time that there is something to do while there is somebody to stop.
+	chunk := len(jobs)/(2*(kills+pauses)+2) + 1
 	published := 0
-	for round := 0; published < len(jobs) || kills > 0 || pauses > 0; round++ {
-		// So that there is always something to do while there is somebody to kill.
-		next := min(len(jobs), published+max(chunk, len(jobs)/(kills+pauses+1)))
+	for round := 0; published < len(jobs); round++ {
+		if kills+pauses == 0 {
+			chunk = len(jobs)
+		}
+		next := min(len(jobs), published+chunk)
 		f.publish(jobs[published:next], 2)
 		published = next
 		i := round % workers
-		if kills+pauses == 0 {
-			continue
+		switch {
+		case pauses > 0:
+			f.atWork(alive[i])
+			if f.pauseAtWork(alive[i]) {
+				pauses--
+			}
+		case kills > 0:
+			f.atWork(alive[i])
+			time.Sleep(rand.N(30 * time.Millisecond)) // the fault's moment, not a wait for a result
+			f.kill(alive[i])
+			kills--
+			alive[i] = f.start()
 		}
-		f.atWork(alive[i])
-		time.Sleep(rand.N(30 * time.Millisecond)) // the fault's moment, not a wait for a result
-		if pauses > 0 {
-			f.pause(alive[i])
-			pauses--
-			f.see("a successor tells of the lapse of the paused worker", patience, func(entries []entry) bool { return lapsed(entries, alive[i].cmd.Process.Pid) })
-			_ = alive[i].cmd.Process.Signal(syscall.SIGCONT)
-			continue
-		}
-		f.kill(alive[i])
-		kills--
-		alive[i] = f.start()
 	}
 	f.settled(jobs, 2, within)
 	f.stop()
@@ -88,18 +89,33 @@ func play(t *testing.T, s settings, jobs []string, kills, pauses int, within tim
 // least is how many of so many kills have to hit a run, for the test to show something: of a few a single one.
 func least(kills int) int { return max(1, kills-4) }
 
-// lapsed says whether a rerun is told of a job that this process has begun.
-func lapsed(entries []entry, pid int) bool {
-	has := map[string]bool{}
-	for _, e := range entries {
-		if e.kind == began && e.pid == pid {
-			has[e.job] = true
-		}
-		if e.kind == rerun && e.pid != pid && has[e.job] {
-			return true
+// pauseAtWork stops a worker until a successor has told of its lapse. It is false if the worker had no run that must lapse.
+func (f *fleet) pauseAtWork(c *child) bool {
+	f.t.Helper()
+	f.pause(c)
+	defer func() { _ = c.cmd.Process.Signal(syscall.SIGCONT) }()
+	open := map[string]bool{} // jobs that it has begun, and that have not taken effect, so that nothing is recorded
+	for _, e := range readDiary(f.t, f.settings.Dir) {
+		switch {
+		case e.pid == c.cmd.Process.Pid && e.kind == began:
+			open[e.job] = true
+		case e.pid == c.cmd.Process.Pid && e.kind == effect:
+			delete(open, e.job)
 		}
 	}
-	return false
+	if len(open) == 0 {
+		return false
+	}
+	f.paused[c.cmd.Process.Pid] = true
+	f.see("a successor tells of the lapse of the paused worker", patience, func(entries []entry) bool {
+		for _, e := range entries {
+			if e.kind == rerun && e.pid != c.cmd.Process.Pid && open[e.job] {
+				return true
+			}
+		}
+		return false
+	})
+	return true
 }
 
 // Each job is published twice, connections are cut and workers are killed and paused at work: its effect is there once, apart from
