@@ -78,7 +78,7 @@ func TestReviewAfterAnOutage(t *testing.T) {
 					t.Fatalf("migrate: %+v", r)
 				}
 			}
-			cut, _ := b.holder("job", "--ttl", "2s", "--double-run", "costly")
+			cut, _ := b.holder("job", "--ttl", "10s", "--double-run", "costly")
 			store.down(t)
 			if r := cut.wait(); r.code != 70 {
 				t.Errorf("the run that was cut off: %+v, want 70", r)
@@ -135,10 +135,10 @@ func TestReviewOfAQuorum(t *testing.T) {
 func TestReviewOfMaxHold(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
-	if r := b.run("run", "job", "--ttl", "2s", "--max-hold", "3s", "--", "sleep", "600"); r.code != 70 {
+	if r := b.run("run", "job", "--ttl", "8s", "--max-hold", "8s", "--", "sleep", "600"); r.code != 70 {
 		t.Errorf("run: %+v, want 70", r)
 	}
-	if r := b.run("review", "job"); !strings.Contains(r.out, "1 run was cut off at MaxHold, 3 s") {
+	if r := b.run("review", "job"); !strings.Contains(r.out, "1 run was cut off at MaxHold, 8 s") {
 		t.Errorf("review: %+v", r)
 	}
 }
