@@ -167,7 +167,7 @@ func (w *worker) middleware() (message.HandlerMiddleware, error) {
 	case "once":
 		return watermillonce.Middleware(w.lock, &watermillonce.Options{Redelivery: again})
 	case "in transaction":
-		return intx.Middleware(w.lock, w.pool.Begin, &intx.Options{Redelivery: again, Patience: 10 * time.Millisecond})
+		return intx.Middleware(w.lock, w.pool.Begin, &intx.Options{Redelivery: again})
 	case "skip": // naive: who comes second has nothing to do
 		return w.lockAlone(func(error) error { return nil }), nil
 	case "spin": // naive: let the broker deliver it again
@@ -261,6 +261,9 @@ func (w *worker) job(msg *message.Message, s *seat) error {
 		}
 	}
 	w.diary.note(began, msg.UUID, n.token, n.run)
+	if w.Mode == "in transaction" && msg.UUID == "1" {
+		time.Sleep(3 * time.Second) // so that its twin loses patience
+	}
 	time.Sleep(w.CutAt)
 	if i, _ := strconv.Atoi(msg.UUID); w.Cut > 0 && i%w.Cut == 0 && n.run == 1 && !amqp.IsMessageRedelivered(msg) {
 		w.diary.note(cut, msg.UUID, n.token, n.run)

@@ -40,7 +40,8 @@ type Options struct {
 	// Key and Input are as in watermillonce.Options.
 	Key   func(*message.Message) (string, error)
 	Input func(*message.Message) []byte
-	// Patience is how long a duplicate waits for its twin's transaction before it is sent to come back later. Default 100 ms.
+	// Patience is how long a duplicate waits for its twin's transaction before it is sent to come back later; meanwhile it has a connection.
+	// Default 1 s. It is a limit for the whole statement: a server that takes longer to answer lets nothing run.
 	Patience time.Duration
 	watermillonce.Redelivery
 }
@@ -53,7 +54,7 @@ func Middleware[T pghold.Tx](lock *holdlock.Lock, begin func(context.Context) (T
 		o = *opts
 	}
 	if o.Patience == 0 {
-		o.Patience = 100 * time.Millisecond
+		o.Patience = time.Second
 	}
 	if o.Patience < 0 {
 		return nil, fmt.Errorf("intx: lock %s: %w", lock.Name(), &holdlock.InvalidError{What: "Patience", Value: o.Patience.String(), Why: "0 for the default, or a positive duration"})
