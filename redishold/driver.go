@@ -285,7 +285,7 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 		return d.ended(verb, key, t.rest, err)
 	}
 	args := append(make([]any, 0, 10), req.Ref.Nonce, micros(req.KeepFor), randomHex(8), undoing(req)) // with room for a record
-	if req.Record != nil || req.Undo && d.traits.Records != driver.NoRecords {                            // what is undone may have had a claim
+	if req.Record != nil || req.Undo && d.traits.Records != driver.NoRecords {                         // what is undone may have had a claim
 		return d.finish(ctx, verb, req, args)
 	}
 	reply, err := d.call(ctx, d.scripts.release, d.withAll(key), args...)

@@ -80,8 +80,9 @@ func initQuorum(tb testing.TB, addrs []string, opts *QuorumOptions) {
 // quorumHarness tests quorums of servers that all cases share: each has a namespace.
 func quorumHarness(addrs []string) drivertest.Harness {
 	return drivertest.Harness{
+		Straggle: time.Second,
 		NewStore: func(tb testing.TB) drivertest.Store {
-			opts := &QuorumOptions{Namespace: fmt.Sprintf("suite%d", stores.Add(1))}
+			opts := &QuorumOptions{Namespace: fmt.Sprintf("suite%d", stores.Add(1)), NodeTimeout: 15 * time.Second}
 			initQuorum(tb, addrs, opts)
 			return drivertest.Store{
 				Open: func() (driver.Driver, error) {

@@ -19,6 +19,10 @@ type Harness struct {
 	// understands. The cases then run in virtual time.
 	Virtual bool
 
+	// Straggle is how much later than its answer says a store may begin to count a term: parts of it that were not waited for,
+	// as the slower nodes of a quorum on a busy machine. 0 for most.
+	Straggle time.Duration
+
 	// Overtaken says that in this store one request can overtake another, so that an Acquire can arrive after it has been
 	// undone. Then it has to be refused; see driver.ReleaseRequest.Undo.
 	Overtaken bool
