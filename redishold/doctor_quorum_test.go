@@ -46,24 +46,36 @@ func TestDoctorOnQuorums(t *testing.T) {
 		"an even number":   {nodes: 4, apart: true, opts: QuorumOptions{AllowWeak: true}, check: "number of nodes", want: driver.Caution, word: "3 or 5"},
 		"a single node":    {nodes: 1, opts: QuorumOptions{AllowWeak: true}, check: "number of nodes", want: driver.Caution, word: "3 or 5"},
 		"a TTL too long":   {nodes: 3, apart: true, ttl: time.Minute, check: "TTL", want: driver.Refuse, word: "--quorum-max-ttl"},
-		"one node down": {nodes: 3, apart: true, check: "majority", want: driver.Caution, word: "one failure more",
-			spoil: func(_ *testing.T, s []*testenv.Redis) { s[1].Kill() }},
-		"two nodes down": {nodes: 3, apart: true, check: "majority", want: driver.Refuse, word: "1 of 3 nodes are well",
-			spoil: func(_ *testing.T, s []*testenv.Redis) { s[1].Kill(); s[2].Kill() }},
+		"one node down": {
+			nodes: 3, apart: true, check: "majority", want: driver.Caution, word: "one failure more",
+			spoil: func(_ *testing.T, s []*testenv.Redis) { s[1].Kill() },
+		},
+		"two nodes down": {
+			nodes: 3, apart: true, check: "majority", want: driver.Refuse, word: "1 of 3 nodes are well",
+			spoil: func(_ *testing.T, s []*testenv.Redis) { s[1].Kill(); s[2].Kill() },
+		},
 		"not declared new": {nodes: 3, apart: true, fresh: true, check: "mark of ", want: driver.Caution, word: "holdlock quorum init"},
-		"a node that forgot": {nodes: 3, apart: true, check: "mark of ", want: driver.Caution, word: "has lost its data",
-			spoil: func(t *testing.T, s []*testenv.Redis) { s[2].Restart(t) }},
+		"a node that forgot": {
+			nodes: 3, apart: true, check: "mark of ", want: driver.Caution, word: "has lost its data",
+			spoil: func(t *testing.T, s []*testenv.Redis) { s[2].Restart(t) },
+		},
 		"another quorum's": {nodes: 3, apart: true, opts: QuorumOptions{MaxTTL: 20 * time.Second}, check: "majority", want: driver.Refuse, word: "0 of 3"},
-		"a mark of another quorum": {nodes: 3, apart: true, opts: QuorumOptions{MaxTTL: 20 * time.Second}, check: "mark of ", want: driver.Refuse,
-			word: "the same MaxTTL in all programs"},
-		"eviction at one": {nodes: 3, apart: true, check: "agreement", want: driver.Caution, word: "volatile-lru",
+		"a mark of another quorum": {
+			nodes: 3, apart: true, opts: QuorumOptions{MaxTTL: 20 * time.Second}, check: "mark of ", want: driver.Refuse,
+			word: "the same MaxTTL in all programs",
+		},
+		"eviction at one": {
+			nodes: 3, apart: true, check: "agreement", want: driver.Caution, word: "volatile-lru",
 			spoil: func(t *testing.T, s []*testenv.Redis) {
 				s[0].Do(t, "CONFIG", "SET", "maxmemory-policy", "volatile-lru")
-			}},
-		"a replica among them": {nodes: 3, apart: true, check: "identity of ", want: driver.Caution, word: "is a replica of",
+			},
+		},
+		"a replica among them": {
+			nodes: 3, apart: true, check: "identity of ", want: driver.Caution, word: "is a replica of",
 			spoil: func(t *testing.T, s []*testenv.Redis) {
 				s[2].Do(t, "REPLICAOF", "127.0.0.1", fmt.Sprint(testenv.StartRedis(t).Port()))
-			}},
+			},
+		},
 		"far away": {nodes: 3, delays: true, ttl: 500 * time.Millisecond, check: "round trip", want: driver.Caution, word: "nearer nodes"},
 	} {
 		t.Run(name, func(t *testing.T) {

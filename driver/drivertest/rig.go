@@ -101,8 +101,10 @@ type term struct {
 }
 
 // earliest and latest are the bounds of the moment at which the term ends unless renewed.
-func (t term) earliest() time.Time     { return t.sent.Add(t.ttl) }
+func (t term) earliest() time.Time { return t.sent.Add(t.ttl) }
+
 func (r *rig) latest(t term) time.Time { return t.heard.Add(t.ttl + r.traits.TTLStep + r.h.Straggle) }
+
 func (r *rig) request(key string, ttl time.Duration) *driver.AcquireRequest {
 	return &driver.AcquireRequest{Ref: driver.Ref{Key: key, Nonce: newNonce()}, TTL: ttl, Holder: me()}
 }
