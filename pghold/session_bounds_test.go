@@ -209,6 +209,21 @@ func TestSessionUnderOtherSettings(t *testing.T) {
 	}
 }
 
+// The settings of a connection have limits in the system below; a long TTL must stay within them.
+func TestSessionOfALongTTL(t *testing.T) {
+	t.Parallel()
+	p := testenv.SharedPostgres(t)
+	d := sessionDriver(t, p.URL(), migrated(t, p), SessionOptions{})
+	for _, ttl := range []time.Duration{time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 60 * 24 * time.Hour} {
+		req := leaseRequest(ttl.String(), ttl)
+		if _, err := d.Acquire(testContext(t), req); err != nil {
+			t.Errorf("TTL %s: %v", ttl, err)
+			continue
+		}
+		must(t, d.Release(testContext(t), &driver.ReleaseRequest{Ref: req.Ref}))
+	}
+}
+
 // 200 who wait cost a process two connections and next to no statements.
 func TestSessionIdleWaiters(t *testing.T) {
 	t.Parallel()

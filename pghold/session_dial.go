@@ -28,6 +28,7 @@ var (
 const (
 	keepaliveInterval = 5
 	keepaliveCount    = 3
+	maxKeepalive      = 32767 // s
 )
 
 // lookAround finds out whether session locks can work here, with two connections, and how many the server has room for.
@@ -124,6 +125,13 @@ func (d *SessionDriver) settings(ttl time.Duration) []setting {
 		idle = strconv.FormatInt(int64((ttl+time.Millisecond-1)/time.Millisecond), 10)
 	}
 	silent := int64((ttl + time.Second - 1) / time.Second)
+	// TCP has an idle time and an interval of up to 32767 s, and up to 127 probes. With a TTL of more than a month a machine
+	// that has vanished is given up before its term is over, which its row outlives.
+	interval, count := int64(keepaliveInterval), int64(keepaliveCount)
+	if more := silent - maxKeepalive; more > 0 {
+		count = 100
+		interval = min(max(interval, (more+count-1)/count), maxKeepalive)
+	}
 	return []setting{
 		{"search_path", "pg_catalog, pg_temp"},
 		{"default_transaction_isolation", "read committed"},
@@ -132,10 +140,10 @@ func (d *SessionDriver) settings(ttl time.Duration) []setting {
 		{"lock_timeout", "0"},
 		{"idle_in_transaction_session_timeout", "0"},
 		{"idle_session_timeout", idle},
-		{"tcp_keepalives_idle", strconv.FormatInt(min(silent, 32767), 10)},
-		{"tcp_keepalives_interval", strconv.Itoa(keepaliveInterval)},
-		{"tcp_keepalives_count", strconv.Itoa(max(keepaliveCount, int(silent-32767)/keepaliveInterval+keepaliveCount))},
-		{"tcp_user_timeout", strconv.FormatInt(min((silent+keepaliveInterval*keepaliveCount)*1000, 1<<31-1), 10)},
+		{"tcp_keepalives_idle", strconv.FormatInt(min(silent, maxKeepalive), 10)},
+		{"tcp_keepalives_interval", strconv.FormatInt(interval, 10)},
+		{"tcp_keepalives_count", strconv.FormatInt(count, 10)},
+		{"tcp_user_timeout", strconv.FormatInt(min((silent+interval*count)*1000, 1<<31-1), 10)},
 	}
 }
 
