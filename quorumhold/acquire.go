@@ -329,7 +329,7 @@ func (a *attempt) grant() driver.Grant {
 		p.grant = driver.Grant{}
 		p.other = driver.Term{}
 	}
-	g.Previous, g.Prior = lastEnding(told, (d.need+1)/2)
+	g.Previous, g.Prior = lastEnding(told, (d.need+1)/2, d.need)
 	if how, prior := d.endings.take(t.ref.Key); how != driver.None && g.Prior == nil {
 		g.Previous, g.Prior = how, prior
 	}

@@ -60,12 +60,15 @@ func (e *endings) take(key string) (driver.Ending, *driver.Term) {
 }
 
 // lastEnding says how the term before ended, from what the nodes of a majority were told. Not all of them have seen it
-// stand, and some have since been granted to attempts that failed, which they call released: so a lapse counts if enough of
-// them say the same.
-func lastEnding(told []driver.Grant, enough int) (how driver.Ending, prior *driver.Term) {
+// stand, and some have since been granted to attempts that failed, which they may call released: so a lapse counts if enough of
+// them say the same. If a majority calls the last term released, it was; others have missed that term and tell of an older one.
+func lastEnding(told []driver.Grant, enough, need int) (how driver.Ending, prior *driver.Term) {
 	votes := map[driver.Ending]int{}
 	for _, g := range told {
 		votes[g.Previous]++
+	}
+	if votes[driver.Released] >= need {
+		return driver.Released, nil
 	}
 	for _, e := range []driver.Ending{driver.Broken, driver.Lapsed, driver.Released} {
 		if n := votes[e]; n >= enough && n > 0 || e == driver.Released && n > 0 {

@@ -21,6 +21,7 @@ var endingCases = []testCase{
 		req.Holder = driver.Holder{Host: "dead", PID: 13, Label: "job", Purpose: "dies"}
 		lapsed := r.grant(a, req)
 		r.lapse(lapsed)
+		r.calm()
 		t := r.acquire(b, "k", r.long)
 		r.follows(t, driver.Lapsed)
 		if p := t.Prior; p == nil {
@@ -43,6 +44,7 @@ var endingCases = []testCase{
 			if err := r.undo(b, t.ref); err != nil {
 				r.Fatalf("R5: undo of a term that stands: %v", err)
 			}
+			r.calm()
 		}
 		t := r.acquire(b, "k", r.long)
 		r.follows(t, driver.Lapsed)
