@@ -195,7 +195,7 @@ func (a *attempt) try(
 	got := c.clock.now()
 
 	if err == nil && ctx.Err() == nil && got.sub(sent) < trust {
-		return l.granted(nonce, sent, sent, l.opts.TTL, grant, a.start, a.met), nil
+		return l.granted(req.Ref, sent, sent, l.opts.TTL, grant, a.start, a.met), nil
 	}
 	defer c.end()
 	var held *driver.HeldError

@@ -39,9 +39,9 @@ type work struct{ cancel context.CancelCauseFunc }
 
 // granted makes the lease of a grant that lasts for some time from sent on, and puts it under the keeper's eye. The caller
 // has counted it with begin.
-func (l *Lock) granted(nonce string, began, sent instant, lasts time.Duration, g driver.Grant, start time.Time, contended bool) *Lease {
+func (l *Lock) granted(ref driver.Ref, began, sent instant, lasts time.Duration, g driver.Grant, start time.Time, contended bool) *Lease {
 	lease := &Lease{
-		lock: l, ref: driver.Ref{Key: storeKey(l.name, l.key), Nonce: nonce}, token: g.Token, job: g.Job,
+		lock: l, ref: ref, token: g.Token, job: g.Job,
 		began: began, trust: lasts - margin(lasts), confirmed: sent,
 		renewal: renewal{due: sent.mono.Add(lasts / 3)},
 	}

@@ -99,7 +99,7 @@ func (a *attempt) take(ctx context.Context, p *place, o outcome) (*Lease, error)
 			return nil, err
 		}
 	}
-	return l.granted(p.req.Ref.Nonce, began, o.sent, min(o.lasts, l.opts.TTL), o.grant, a.start, true), nil
+	return l.granted(p.req.Ref, began, o.sent, min(o.lasts, l.opts.TTL), o.grant, a.start, true), nil
 }
 
 // needsAll says whether a lease of this lock has to begin with its whole TTL: it is not renewed, the key has to stay taken if

@@ -178,7 +178,7 @@ func (d *Driver) acquire(ctx context.Context, verb string, req *driver.AcquireRe
 		return driver.Grant{}, failure(verb, key, err)
 	}
 	if req.Once == nil && d.turns() && d.acks == 0 {
-		t, err := d.turn(ctx, d.keys(key), d.packAcquire(req, holder, wait))
+		t, err := d.turn(ctx, key, d.packAcquire(req, holder, wait), false)
 		if err == nil && t.word != wordGeneral {
 			return t.grant(req.Floor), nil
 		}
@@ -274,11 +274,7 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 		return err
 	}
 	if d.turns() && req.KeepFor == 0 && req.Record == nil && !req.Undo {
-		keys := d.keys(key)
-		if d.cluster != nil {
-			keys = d.withAll(key)
-		}
-		t, err := d.turn(ctx, keys, packRelease(req.Ref.Nonce))
+		t, err := d.turn(ctx, key, packRelease(req.Ref.Nonce), true)
 		if err == nil && t.word == wordKept {
 			return nil
 		}

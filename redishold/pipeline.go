@@ -63,8 +63,9 @@ type member struct {
 	script *script
 	keys   []string
 	args   []any
-	turn   turn // in the place of args
-	reply  any  // turns have theirs in turn
+	turn   turn      // in the place of args
+	slot   [1]string // keys of most turns
+	reply  any       // turns have theirs in turn
 	err    error
 
 	budget   bool // ctx ends by its deadline alone: the sharer sees to it

@@ -44,13 +44,15 @@ func (d *Driver) packAcquire(req *driver.AcquireRequest, holder string, wait boo
 	if wait {
 		what = 'W'
 	}
-	b := make([]byte, 0, 81+len(holder))
-	b = append(b, what)
-	b = append(b, req.Ref.Nonce...)
-	b = appendDigits(b, uint64(micros(max(req.TTL, req.MinHold))))
-	b = appendDigits(b, uint64(req.Floor))
-	b = append(b, d.hub.id...)
-	return string(append(b, holder...))
+	var b strings.Builder
+	b.Grow(1 + 32 + 16 + 16 + 16 + len(holder))
+	b.WriteByte(what)
+	b.WriteString(req.Ref.Nonce)
+	writeDigits(&b, uint64(micros(max(req.TTL, req.MinHold))))
+	writeDigits(&b, uint64(req.Floor))
+	b.WriteString(d.hub.id)
+	b.WriteString(holder)
+	return b.String()
 }
 
 func packRelease(nonce string) string { return "R" + nonce + randomHex(8) }
@@ -65,8 +67,8 @@ func (t *turn) grant(floor driver.Token) driver.Grant {
 	return driver.Grant{Token: max(t.now, min(floor, t.now+horizon)), Previous: ending}
 }
 
-// appendDigits appends n with 16 digits. A greater one becomes the greatest, which no clock reaches.
-func appendDigits(b []byte, n uint64) []byte {
+// writeDigits writes n with 16 digits. A greater one becomes the greatest, which no clock reaches.
+func writeDigits(b *strings.Builder, n uint64) {
 	const digits = 16
 	var d [digits]byte
 	n = min(n, 9_999_999_999_999_999)
@@ -74,12 +76,16 @@ func appendDigits(b []byte, n uint64) []byte {
 		d[i] = byte('0' + n%10)
 		n /= 10
 	}
-	return append(b, d[:]...)
+	b.Write(d[:])
 }
 
-// turn makes one call.
-func (d *Driver) turn(ctx context.Context, keys []string, packed string) (turn, error) {
-	r := &member{script: d.scripts.turn, keys: keys, turn: turn{packed: packed}}
+// turn makes one call. On a Cluster what stands beside the slot is named if it is to be on the same node.
+func (d *Driver) turn(ctx context.Context, key, packed string, beside bool) (turn, error) {
+	r := &member{script: d.scripts.turn, slot: [1]string{d.slotKey(key)}, turn: turn{packed: packed}}
+	r.keys = r.slot[:]
+	if beside && d.cluster != nil {
+		r.keys = d.withAll(key)
+	}
 	if _, err := d.make(ctx, r); err != nil {
 		return turn{}, err // it may still be under way
 	}
