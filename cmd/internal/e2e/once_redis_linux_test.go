@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"strings"
 	"syscall"
 	"testing"
 
@@ -12,25 +11,7 @@ import (
 // rights. Plain keys and quorums refuse before anything runs.
 func TestOnceOnRedis(t *testing.T) {
 	t.Parallel()
-	for kind, start := range map[string]func(t *testing.T) string{
-		"standalone": func(t *testing.T) string {
-			r := testenv.StartRedis(t)
-			r.Do(t, append([]string{"ACL", "SETUSER", "locks", "on", ">secret"}, documentedRights(t)...)...)
-			t.Cleanup(func() {
-				if log := r.Do(t, "ACL", "LOG"); log != "" {
-					t.Errorf("the server has refused something: %s", log)
-				}
-			})
-			return "redis://locks:secret@" + r.Addr
-		},
-		"sentinel": func(t *testing.T) string {
-			s := testenv.StartSentinel(t)
-			return "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "/" + s.Primary
-		},
-		"cluster": func(t *testing.T) string {
-			return "redis+cluster://" + strings.Join(testenv.Addrs(testenv.StartCluster(t)), ",")
-		},
-	} {
+	for kind, start := range redisKinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t)

@@ -31,29 +31,33 @@ func documentedRights(t *testing.T) []string {
 	return strings.Fields(line)
 }
 
+// redisKinds start Redis in every kind and return the address of the store. The one that has users lets holdlock do what the
+// documentation asks for, and nothing else.
+var redisKinds = map[string]func(t *testing.T) string{
+	"standalone": func(t *testing.T) string {
+		r := testenv.StartRedis(t)
+		r.Do(t, append([]string{"ACL", "SETUSER", "locks", "on", ">pass@/word"}, documentedRights(t)...)...)
+		t.Cleanup(func() {
+			if log := r.Do(t, "ACL", "LOG"); log != "" {
+				t.Errorf("the server has refused something: %s", log)
+			}
+		})
+		return "redis://locks:pass@/word@" + r.Addr
+	},
+	"sentinel": func(t *testing.T) string {
+		s := testenv.StartSentinel(t)
+		return "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "/" + s.Primary
+	},
+	"cluster": func(t *testing.T) string {
+		return "redis+cluster://" + strings.Join(testenv.Addrs(testenv.StartCluster(t)), ",")
+	},
+}
+
 // TestRedis runs commands under locks in Redis of every kind: one after the other, skipped while another runs, and taken over
 // from a holdlock that was stopped, when its command has ended.
 func TestRedis(t *testing.T) {
 	t.Parallel()
-	for kind, start := range map[string]func(t *testing.T) string{
-		"standalone": func(t *testing.T) string {
-			r := testenv.StartRedis(t)
-			r.Do(t, append([]string{"ACL", "SETUSER", "locks", "on", ">pass@/word"}, documentedRights(t)...)...)
-			t.Cleanup(func() {
-				if log := r.Do(t, "ACL", "LOG"); log != "" {
-					t.Errorf("the server has refused something: %s", log)
-				}
-			})
-			return "redis://locks:pass@/word@" + r.Addr
-		},
-		"sentinel": func(t *testing.T) string {
-			s := testenv.StartSentinel(t)
-			return "redis+sentinel://" + strings.Join(s.Addrs(), ",") + "/" + s.Primary
-		},
-		"cluster": func(t *testing.T) string {
-			return "redis+cluster://" + strings.Join(testenv.Addrs(testenv.StartCluster(t)), ",")
-		},
-	} {
+	for kind, start := range redisKinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			b := newBox(t)
