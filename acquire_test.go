@@ -54,7 +54,7 @@ func TestHeldNamesTheHolder(t *testing.T) {
 	})
 }
 
-// C85: a cancelled context sends nothing; a context bounds the wait and says so.
+// A cancelled context sends nothing; a context bounds the wait and says so.
 func TestContextBoundsTheWait(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {
 		lease, err := r.lock(r.rival, holdlock.LockOptions{}).TryAcquire(t.Context())
@@ -281,7 +281,7 @@ func TestR5UndoIsRetried(t *testing.T) {
 	})
 }
 
-// R5, H1: a waiting acquire whose reply is lost finds itself at the next try, with its full trust.
+// R5: a waiting acquire whose reply is lost finds itself at the next try, with its full trust.
 func TestR5RetryFindsItself(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {
 		first, err := r.lock(r.rival, holdlock.LockOptions{TTL: time.Second}).TryAcquire(t.Context())
@@ -369,7 +369,7 @@ func TestR2LateGrant(t *testing.T) {
 	})
 }
 
-// H18: after its context has ended, Acquire never returns success, even if the grant is just coming in.
+// After its context has ended, Acquire never returns success, even if the grant is just coming in.
 func TestCancelledAcquireNeverSucceeds(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -387,7 +387,7 @@ func TestCancelledAcquireNeverSucceeds(t *testing.T) {
 	})
 }
 
-// H24: MinHold keeps the key after a short job and after a crash.
+// MinHold keeps the key after a short job and after a crash.
 func TestMinHold(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {
 		opts := holdlock.LockOptions{TTL: time.Second, MinHold: 10 * time.Second}

@@ -6,7 +6,7 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// H7: the truth table of Harmful, cell by cell.
+// The truth table of Harmful, cell by cell.
 func TestPermit(t *testing.T) {
 	fencings := []driver.Fencing{driver.NoTokens, driver.WhileDataSurvives, driver.Durable}
 	guards := []Guard{Unguarded, Fenced, IdempotencyKey}

@@ -53,7 +53,7 @@ func TestR7ReleasedAfterTheWork(t *testing.T) {
 	}
 }
 
-// C13: the release works although the context of the work has ended.
+// The release works although the context of the work has ended.
 func TestReleaseAfterCancel(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -125,7 +125,7 @@ func TestReleaseIsIdempotent(t *testing.T) {
 	})
 }
 
-// R4, C23: a late release does not touch the successor.
+// R4: a late release does not touch the successor.
 func TestR4ReleaseAfterLoss(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {
 		r.drv.renew = func(context.Context, *driver.RenewRequest) (driver.Grant, error) {
@@ -166,7 +166,7 @@ func TestOneEnd(t *testing.T) {
 	})
 }
 
-// H21: whether the work overlapped is decided by trust when it returned, not by when the release arrives.
+// Whether the work overlapped is decided by trust when it returned, not by when the release arrives.
 func TestH21ReleaseArrivesLate(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {
 		r.drv.release = func(ctx context.Context, req *driver.ReleaseRequest) error {
@@ -184,7 +184,7 @@ func TestH21ReleaseArrivesLate(t *testing.T) {
 	})
 }
 
-// H21: a release whose reply is lost is tried again; the ErrGone of the second try is our own success.
+// A release whose reply is lost is tried again; the ErrGone of the second try is our own success.
 func TestH21ReleaseReplyLost(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {
 		r.drv.release = func(ctx context.Context, req *driver.ReleaseRequest) error {
@@ -209,7 +209,7 @@ func TestH21ReleaseReplyLost(t *testing.T) {
 	})
 }
 
-// C19: a release that fails is tried again until the term has ended.
+// A release that fails is tried again until the term has ended.
 func TestReleaseIsRetried(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {
 		start := time.Now()

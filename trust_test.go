@@ -78,7 +78,7 @@ func TestR2EndsBeforeTheKeyPasses(t *testing.T) {
 	close(hang)
 }
 
-// R2: failed renewals are retried within the trust that is left; one success is enough (case C02).
+// R2: failed renewals are retried within the trust that is left; one success is enough.
 func TestR2RetriesWithinTrust(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {
 		start := time.Now()
@@ -161,7 +161,7 @@ func TestR2LateSuccessDoesNotRevive(t *testing.T) {
 	})
 }
 
-// R2, H28: the boot clock jumps (the machine was suspended). Check refuses in the next instruction, the context ends at
+// R2: the boot clock jumps (the machine was suspended). Check refuses in the next instruction, the context ends at
 // the next tick, which is at most half a margin away.
 func TestR2Suspend(t *testing.T) {
 	const ttl = 10 * time.Second
@@ -216,7 +216,7 @@ func TestR2ShortSuspend(t *testing.T) {
 	})
 }
 
-// H25: at MaxHold the context ends, renewal stops, and the key passes within a TTL even if the work goes on.
+// At MaxHold the context ends, renewal stops, and the key passes within a TTL even if the work goes on.
 func TestMaxHold(t *testing.T) {
 	const ttl = 2 * time.Second
 	virtual(t, func(t *testing.T, r *rig) {
@@ -238,7 +238,7 @@ func TestMaxHold(t *testing.T) {
 	})
 }
 
-// H51: RenewOff is the plain expiry.
+// RenewOff is the plain expiry.
 func TestRenewOff(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {
 		l := r.lock(r.client, holdlock.LockOptions{TTL: 10 * time.Second, Renew: holdlock.RenewOff})
@@ -318,7 +318,7 @@ func TestBreak(t *testing.T) {
 	})
 }
 
-// H52: a holder that died cannot report its own lapse; its successor does.
+// A holder that died cannot report its own lapse; its successor does.
 func TestSuccessorReportsLapse(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {
 		r.drv.renew = func(context.Context, *driver.RenewRequest) (driver.Grant, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// H26: a reboot frees everything, and the successor hears that the term before it lapsed.
+// A reboot frees everything, and the successor hears that the term before it lapsed.
 func TestRebootFrees(t *testing.T) {
 	t.Parallel()
 	path := tempFile(t)

@@ -50,7 +50,7 @@ func everyCall(d *Driver, held driver.Ref, budget time.Duration, judge func(call
 	calls.Wait()
 }
 
-// H27: a process that is stopped inside a transaction keeps the file locked. Everybody else is told so when their context
+// A process that is stopped inside a transaction keeps the file locked. Everybody else is told so when their context
 // ends, and never that a key is held. When it goes on, so do they.
 func TestStoppedWriter(t *testing.T) {
 	t.Parallel()

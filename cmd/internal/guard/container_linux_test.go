@@ -22,7 +22,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// C75: as process 1 of a container, and as an ordinary process. Each of 200 runs gives the command's own exit code, and no
+// As process 1 of a container, and as an ordinary process. Each of 200 runs gives the command's own exit code, and no
 // zombie is left.
 func TestNoZombies(t *testing.T) {
 	t.Parallel()
@@ -175,7 +175,7 @@ func TestForeignProcessGroup(t *testing.T) {
 	}
 }
 
-// H29: a process of another user refuses KILL. The guard says so, waits for it as long as the lease is renewed, and gives
+// A process of another user refuses KILL. The guard says so, waits for it as long as the lease is renewed, and gives
 // up at the deadline; then holdlock knows that it must not give the lease back.
 func TestUnkillable(t *testing.T) {
 	t.Parallel()

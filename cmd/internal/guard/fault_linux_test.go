@@ -14,7 +14,7 @@ import (
 	"github.com/holdlock/holdlock/internal/bootclock"
 )
 
-// H4, C01: holdlock alone is stopped, and the work is over at the deadline all the same.
+// Holdlock alone is stopped, and the work is over at the deadline all the same.
 func TestHoldlockStopped(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "stamps")
@@ -51,7 +51,7 @@ func TestHoldlockStoppedNaive(t *testing.T) {
 	eventually(t, "it works on after the deadline and the margin", func() bool { return latest(file) > deadline+margin })
 }
 
-// C70: holdlock is killed. Children, sessions of their own and daemons die too, before the lease is given back (H66).
+// Holdlock is killed. Children, sessions of their own and daemons die too, before the lease is given back.
 func TestHoldlockKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

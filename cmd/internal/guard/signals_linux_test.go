@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// C70: TERM, INT, HUP and QUIT reach the command and its children, USR1 and USR2 the command alone.
+// TERM, INT, HUP and QUIT reach the command and its children, USR1 and USR2 the command alone.
 func TestSignalsAreForwarded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

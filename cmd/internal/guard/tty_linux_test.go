@@ -141,7 +141,7 @@ func interactiveShell(t *testing.T) *terminal {
 	return term
 }
 
-// H29: under a shell with job control the command reads the terminal, ^Z stops it with holdlock, fg brings both back.
+// Under a shell with job control the command reads the terminal, ^Z stops it with holdlock, fg brings both back.
 func TestJobControl(t *testing.T) {
 	t.Parallel()
 	m, script := onTerminal(t, part{
