@@ -164,16 +164,22 @@ func record(addr string, o setup) (calls [2]template, err error) {
 		return calls, errors.New("the calls have no nonce in common")
 	}
 	for i, args := range r.seen {
-		for _, a := range args {
-			before, after, isKey := strings.Cut(a, key)
-			isNonce := false
-			if !isKey {
-				before, after, isNonce = strings.Cut(a, nonce)
-			}
-			calls[i] = append(calls[i], part{before, after, isKey, isNonce})
-		}
+		calls[i] = templateOf(args, key, nonce)
 	}
 	return calls, nil
+}
+
+// templateOf leaves key and nonce of a call open.
+func templateOf(args []string, key, nonce string) (t template) {
+	for _, a := range args {
+		before, after, isKey := strings.Cut(a, key)
+		isNonce := false
+		if !isKey {
+			before, after, isNonce = strings.Cut(a, nonce)
+		}
+		t = append(t, part{before, after, isKey, isNonce})
+	}
+	return t
 }
 
 // sharedNonce finds the proof of ownership: 32 hexadecimal digits that stand in what both calls pass to their script.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -145,10 +144,7 @@ func recordJob(addr string) (calls [2]template, err error) {
 	}
 	nonce := sharedNonce(seen.seen[0], seen.seen[1])
 	for i, args := range seen.seen {
-		for _, a := range args {
-			before, after, isKey := strings.Cut(a, key)
-			calls[i] = append(calls[i], part{before, after, isKey, a == nonce})
-		}
+		calls[i] = templateOf(args, key, nonce)
 	}
 	return calls, nil
 }
