@@ -89,8 +89,8 @@ var ErrJobChanged = driver.ErrJobChanged
 
 // Settle decides about a job whose last run has the given token and is not running: one that is suspended, that lapsed or
 // failed, or that is done and is to be run again. Read the token from Job or Jobs: it makes sure that the run that was
-// looked at is the one that is judged. One that somebody has settled already is not settled again unless told so; that is
-// looked at just before, so of two who decide in the same moment the later one prevails.
+// looked at is the one that is judged. One that somebody has settled already is not settled again unless told so, also
+// if both decide in the same moment: one decision stands, and the other is ErrJobChanged.
 func (c *Client) Settle(ctx context.Context, name, key string, token Token, opts SettleOptions) error {
 	what := fmt.Sprintf("settling job %s, token %d", describe(name, key), token)
 	switch {
@@ -108,14 +108,16 @@ func (c *Client) Settle(ctx context.Context, name, key string, token Token, opts
 	if _, _, err := ParseName(storeKey(name, key)); err != nil {
 		return err
 	}
+	var seen time.Time // two decisions at the same time must not both stand
 	if !opts.Again {
-		if err := c.unsettled(ctx, name, key, token, what); err != nil {
+		var err error
+		if seen, err = c.unsettled(ctx, name, key, token, what); err != nil {
 			return err
 		}
 	}
 	_, err := call(ctx, c, c.timeout, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.journal.Settle(ctx, &driver.SettleRequest{
-			Key: storeKey(name, key), Token: token, By: opts.By, Done: opts.Done, Result: opts.Result, Keep: opts.Keep,
+			Key: storeKey(name, key), Token: token, By: opts.By, Done: opts.Done, Result: opts.Result, Keep: opts.Keep, Seen: seen,
 		})
 	}, discard)
 	var held *driver.HeldError
@@ -134,20 +136,20 @@ func (c *Client) Settle(ctx context.Context, name, key string, token Token, opts
 	return fmt.Errorf("%s in %s: %w: %w", what, c.traits.Location, ErrUnknown, err)
 }
 
-// unsettled says whether a job was settled after its last run.
-func (c *Client) unsettled(ctx context.Context, name, key string, token Token, what string) error {
+// unsettled says whether a job was settled after its last run, and when its record was changed.
+func (c *Client) unsettled(ctx context.Context, name, key string, token Token, what string) (changed time.Time, err error) {
 	info, ok, err := c.Job(ctx, name, key)
 	j := &info.Job
 	if err != nil || !ok || j.Token != token || j.Settled == "" {
-		return err
+		return j.Changed, err
 	}
 	decision := "marked done"
 	switch {
 	case j.State == driver.JobOpen && j.Runs == 0: // a run would have been counted
 		decision = "let run again"
 	case j.State != driver.JobDone:
-		return nil // it has run since
+		return j.Changed, nil // it has run since
 	}
-	return fmt.Errorf("%s: %w: it was %s at %s by %s; set Again to overrule that", what, ErrJobChanged, decision,
+	return j.Changed, fmt.Errorf("%s: %w: it was %s at %s by %s; set Again to overrule that", what, ErrJobChanged, decision,
 		j.Changed.Format(time.DateTime), j.Settled)
 }

@@ -222,4 +222,7 @@ type SettleRequest struct {
 	Done   bool
 	Result []byte
 	Keep   time.Duration // how long the record is kept from now on
+	// Seen, if it is not zero, is Job.Changed as it was shown, to the microsecond. If the record has changed since, that is
+	// ErrJobChanged: so of two decisions at the same time one stands and the other is told.
+	Seen time.Time
 }

@@ -166,6 +166,8 @@ func (s *slot) settle(now time.Time, req *driver.SettleRequest) error {
 		return fmt.Errorf("memhold: settle %q: %w: there is no record", req.Key, driver.ErrJobChanged)
 	case j.Token != req.Token:
 		return fmt.Errorf("memhold: settle %q: %w: its token is %d", req.Key, driver.ErrJobChanged, j.Token)
+	case !req.Seen.IsZero() && j.Changed.UnixMicro() != req.Seen.UnixMicro():
+		return fmt.Errorf("memhold: settle %q: %w: it has changed since", req.Key, driver.ErrJobChanged)
 	case s.running(now):
 		return &driver.HeldError{Term: s.describe(req.Key, now)}
 	}

@@ -144,11 +144,19 @@ func (d *LeaseDriver) finish(ctx context.Context, key string, args []any, rec *d
 		append(args, int64(rec.State), int64(rec.Why), rec.Result, rec.NoResult, rec.Error, micros(rec.Keep))...)
 }
 
+// seen is a moment as records have it, or 0.
+func seen(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
 // Settle implements driver.Journal.
 func (d *LeaseDriver) Settle(ctx context.Context, req *driver.SettleRequest) error {
 	const verb = "settle"
 	answer, rest, err := d.word(ctx, verb, req.Key, d.sql.settle,
-		d.namespace, req.Key, int64(min(req.Token, driver.MaxToken)), req.By, req.Done, req.Result, micros(req.Keep))
+		d.namespace, req.Key, int64(min(req.Token, driver.MaxToken)), req.By, req.Done, req.Result, micros(req.Keep), seen(req.Seen))
 	if err != nil {
 		return err
 	}

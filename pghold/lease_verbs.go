@@ -45,7 +45,7 @@ func newLeaseSQL(schema string) leaseSQL {
 		claim:       in(claimStatement),
 		finish:      in(`SELECT "holdlock".finish($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`),
 		giveUp:      in(`SELECT "holdlock".give_up($1, $2, $3, $4)`),
-		settle:      in(`SELECT "holdlock".settle($1, $2, $3, $4, $5, $6, $7)`),
+		settle:      in(`SELECT "holdlock".settle($1, $2, $3, $4, $5, $6, $7, $8)`),
 		collectJobs: in(`SELECT "holdlock".collect_jobs($1)`),
 		job:         in(jobStatement), jobs: in(jobsStatement("")), undoneJobs: in(jobsStatement(" AND j.state <> 5")),
 	}

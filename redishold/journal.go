@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/holdlock/holdlock/driver"
 )
@@ -211,7 +212,7 @@ func (d *Driver) Settle(ctx context.Context, req *driver.SettleRequest) error {
 		return err
 	}
 	reply, err := d.call(ctx, d.scripts.settle, d.withRecord(key),
-		strconv.FormatUint(uint64(req.Token), 10), digit(req.Done), req.Result, req.By, keepMicros(req.Keep))
+		strconv.FormatUint(uint64(req.Token), 10), digit(req.Done), req.Result, req.By, keepMicros(req.Keep), seen(req.Seen))
 	if err != nil {
 		return failure(verb, key, err)
 	}
@@ -227,12 +228,22 @@ func (d *Driver) Settle(ctx context.Context, req *driver.SettleRequest) error {
 	case word == "T" && len(rest) == 1:
 		token, _ := strconv.ParseUint(rest[0], 10, 64)
 		err = fmt.Errorf("%w: its token is %d (%w)", driver.ErrJobChanged, token, driver.ErrNotApplied)
+	case word == "S":
+		err = fmt.Errorf("%w: it has changed since (%w)", driver.ErrJobChanged, driver.ErrNotApplied)
 	case word == "J" && len(rest) == 1:
 		err = d.badRecord(key, rest[0])
 	default:
 		err = fmt.Errorf("the script answered %v", reply)
 	}
 	return failure(verb, key, err)
+}
+
+// seen is a moment as records have it.
+func seen(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf("%016d", t.UnixMicro())
 }
 
 // journal says why a call about records cannot be made.

@@ -194,6 +194,8 @@ func (d *Driver) Settle(ctx context.Context, req *driver.SettleRequest) error {
 				return changed("there is no record")
 			case j.token != int64(req.Token):
 				return changed(fmt.Sprintf("its token is %d", j.token))
+			case !req.Seen.IsZero() && j.changed != req.Seen.UnixMicro():
+				return changed("it has changed since")
 			case stands:
 				return &driver.HeldError{Term: r.term(req.Key, m.now)}
 			}

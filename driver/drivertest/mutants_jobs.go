@@ -355,6 +355,11 @@ func journalMutants() []Mutant {
 				req.By = ""
 				return b.journal().Settle(ctx, req)
 			})),
+		once("settles what has changed since it was seen", []string{"SettleSeesChanges"},
+			settling(func(ctx context.Context, b *bent, req *driver.SettleRequest) error {
+				req.Seen = time.Time{}
+				return b.journal().Settle(ctx, req)
+			})),
 		once("settles everything as done", []string{"SettleLetsItRunAgain"},
 			settling(func(ctx context.Context, b *bent, req *driver.SettleRequest) error {
 				req.Done = true

@@ -86,6 +86,28 @@ var journalCases = []testCase{
 		})
 		r.run(b, "k", 1, 0)
 	}},
+	{"R11/SettleSeesChanges", func(r *rig) {
+		// Two operators have seen the same record. The first one's decision stands.
+		a, b, ok := r.journaled()
+		if !ok {
+			return
+		}
+		t := r.run(a, "k", 1, 0)
+		r.finish(t, driver.Record{State: driver.JobSuspended, Why: driver.ByError})
+		seen := r.jobIs(a, "k", driver.JobSuspended, 1, 0).Changed
+		r.calm() // nobody decides in the same microsecond
+		if err := r.settle(b, driver.SettleRequest{Key: "k", Token: t.Token, Seen: seen, Done: true}); err != nil {
+			r.Fatalf("Settle of what was seen: %v", err)
+		}
+		err := r.settle(a, driver.SettleRequest{Key: "k", Token: t.Token, Seen: seen})
+		if !errors.Is(err, driver.ErrJobChanged) {
+			r.Errorf("R11: Settle of what has been settled since it was seen: want ErrJobChanged, got %v", err)
+		}
+		r.jobIs(a, "k", driver.JobDone, 1, 0)
+		if err := r.settle(a, driver.SettleRequest{Key: "k", Token: t.Token}); err != nil {
+			r.Errorf("R11: Settle without having seen: %v", err)
+		}
+	}},
 	{"R11/SettleNamesTheRun", func(r *rig) {
 		a, b, ok := r.journaled()
 		if !ok || !r.fenced() {

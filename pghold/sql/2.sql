@@ -351,7 +351,7 @@ BEGIN
 END $f$;
 
 -- settle is an operator's decision about a job that is not running. It answers settled, changed WHAT, held JSON or bad WHY.
-CREATE FUNCTION "holdlock".settle(p_namespace text, p_key text, p_token bigint, p_by text, p_done boolean, p_result bytea, p_keep bigint)
+CREATE FUNCTION "holdlock".settle(p_namespace text, p_key text, p_token bigint, p_by text, p_done boolean, p_result bytea, p_keep bigint, p_seen bigint)
 RETURNS text LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
 	r "holdlock".lease;
@@ -383,6 +383,8 @@ BEGIN
 		RETURN 'changed there is no record';
 	ELSIF j.token <> p_token THEN
 		RETURN 'changed its token is ' || j.token;
+	ELSIF p_seen <> 0 AND "holdlock".us(j.changed) <> p_seen THEN
+		RETURN 'changed it has changed since';
 	ELSIF stands THEN
 		RETURN 'held ' || "holdlock".term_json(r);
 	END IF;

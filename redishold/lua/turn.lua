@@ -106,7 +106,9 @@ for i = 1, #ARGV do
     end
     local done
     done, answer = pcall(general, what, {key, key .. ':q', key .. ':w'}, args)
-    if not done and type(answer) ~= 'table' then
+    if not done and type(answer) ~= 'table' and not string.find(answer, 'user_script', 1, true) then
+      answer = {err = answer}  -- what the server has refused
+    elseif not done and type(answer) ~= 'table' then
       answer = {err = 'ERR what stands there is damaged, or of another program: look at ' .. key ..
         ', and delete it or use another namespace: ' .. answer}
     end

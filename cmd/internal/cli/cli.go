@@ -125,6 +125,9 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 		if !utf8.ValidString(os.Getenv(name)) {
 			return nil, fmt.Errorf("$%s is not valid UTF-8", name)
 		}
+		if text, ok := os.LookupEnv(name); ok && name == "HOLDLOCK_STORE" && strings.TrimSpace(text) == "" {
+			return nil, fmt.Errorf("$%s is empty: unset it for the file of this user, or name a store", name)
+		}
 	}
 	return parser.Parse(args)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,6 +28,7 @@ type patience struct {
 	until time.Time // unless wait is 0 or Forever
 	told  bool
 	tries int
+	last  error // what the store said last
 }
 
 const retryFirst, retryLast = 100 * time.Millisecond, 2 * time.Second
@@ -74,13 +76,16 @@ func (p *patience) pause(failed error) error {
 	if p.wait == 0 || !mayPass(failed) {
 		return failed
 	}
+	if errors.As(failed, new(*holdlock.StoreError)) || p.last == nil {
+		p.last = failed
+	}
 	d := min(retryLast, retryFirst<<min(p.tries, 10))
 	d = d/2 + rand.N(d/2+1)
 	p.tries++
 	if p.wait != holdlock.Forever {
 		left := time.Until(p.until)
 		if left <= 0 {
-			return fmt.Errorf("%w; gave up waiting: --wait %s is over", failed, p.wait)
+			return fmt.Errorf("%w; gave up waiting: --wait %s is over", p.last, p.wait)
 		}
 		d = min(d, left)
 	}
@@ -136,6 +141,10 @@ func mayPass(err error) bool {
 	if shutOut(err) {
 		return false
 	}
+	var ended *pgconn.PgError
+	if errors.As(err, &ended) && (strings.HasPrefix(ended.Code, "57P") || strings.HasPrefix(ended.Code, "08")) {
+		return true // the server goes down or comes up, or somebody has ended the connection
+	}
 	var network *pgconn.ConnectError
 	var store *holdlock.StoreError
 	return errors.As(err, &store) || errors.As(err, &network) || errors.Is(err, driver.ErrAbstains) ||
@@ -151,6 +160,10 @@ func shutOut(err error) bool {
 		if redis.HasErrorPrefix(err, prefix) {
 			return true
 		}
+	}
+	var reply redis.Error
+	if errors.As(err, &reply) && strings.Contains(reply.Error(), "The user executing the script can't") { // NOPERM in a script
+		return true
 	}
 	var refused *pgconn.PgError
 	if errors.As(err, &refused) && len(refused.Code) == 5 {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,12 +83,16 @@ func (r *reviewCmd) print(g *globals, locks []*ledger.Lock, findings []review.Fi
 	if g.JSON {
 		return r.printJSON(g.stdout, locks, findings, p, t)
 	}
+	out := bufio.NewWriter(g.stdout)
 	if r.Lock != "" {
-		fmt.Fprintf(g.stdout, "lock %s, %s to %s, in %s\n\n", readable(r.Lock), p.From.Format(time.DateOnly), p.To.Format(time.DateOnly), readable(t.Location))
-		printSheet(g.stdout, locks[0], p, t)
+		fmt.Fprintf(out, "lock %s, %s to %s, in %s\n\n", readable(r.Lock), p.From.Format(time.DateOnly), p.To.Format(time.DateOnly), readable(t.Location))
+		printSheet(out, locks[0], p, t)
 	}
 	for _, f := range findings {
-		fmt.Fprintf(g.stdout, "%s: %s: %s\n    %s\n    → %s\n", f.Severity, readable(f.Lock), f.Kind, readable(f.Evidence), readable(f.Advice))
+		fmt.Fprintf(out, "%s: %s: %s\n    %s\n    → %s\n", f.Severity, readable(f.Lock), f.Kind, readable(f.Evidence), readable(f.Advice))
+	}
+	if err := out.Flush(); err != nil {
+		return err
 	}
 	switch {
 	case len(locks) == 0:

@@ -26,7 +26,7 @@ func openStoreIn(url, namespace string, timeout time.Duration) (driver.Driver, e
 		}
 		return openSQLite(path, namespace)
 	case !ok || !isScheme(scheme):
-		return nil, usage("--store is not a URL; known: sqlite:PATH")
+		return nil, usage("--store is not a URL; known: sqlite:PATH, redis://HOST, redis+sentinel://…, redis+cluster://…, postgres://HOST/DB, postgres+advisory://…")
 	case scheme == "sqlite" && rest == "":
 		return nil, usage("--store sqlite: names no file; write sqlite:PATH")
 	case scheme == "sqlite" && strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"):

@@ -25,11 +25,13 @@ var nextURL = regexp.MustCompile(`\s+(rediss?(?:\+[a-z]+)?://)`)
 type stores struct {
 	URLs   []string      `json:"urls"`
 	MaxTTL time.Duration `json:"max_ttl"`
+	blank  bool          // one of them is empty
 }
 
 func (g *globals) stores() stores {
 	s := stores{MaxTTL: g.QuorumMaxTTL}
 	for _, text := range g.Store {
+		s.blank = s.blank || strings.TrimSpace(text) == ""
 		for url := range strings.SplitSeq(nextURL.ReplaceAllString(strings.TrimSpace(text), "\n$1"), "\n") {
 			if url != "" {
 				s.URLs = append(s.URLs, url)
@@ -41,6 +43,9 @@ func (g *globals) stores() stores {
 
 // open opens the driver of one store, or of a quorum.
 func (s stores) open(namespace string, timeout time.Duration) (driver.Driver, error) {
+	if s.blank { // as of a variable that is not set: another store than was meant would let two in
+		return nil, usage("--store is empty; leave it out for the file of this user, or name a store")
+	}
 	switch len(s.URLs) {
 	case 0:
 		return openStoreIn("", namespace, timeout)

@@ -178,6 +178,7 @@ func TestLabInterrupted(t *testing.T) {
 		{"lab-worker", []string{"redis/paused", "--full"}, syscall.SIGTERM, false},
 		{"lab-worker", []string{"redlock-fence/killed", "--full"}, syscall.SIGINT, true},
 		{"initdb", []string{"postgres", "--full"}, syscall.SIGINT, true},
+		{"redis-server", []string{"redlock", "--full"}, syscall.SIGQUIT, true},
 		{"unix_socket_directories", []string{"postgres", "--full"}, syscall.SIGTERM, false},
 		{"", []string{"redis", "--full"}, syscall.SIGHUP, false},
 	} {
