@@ -22,8 +22,8 @@
 //   - R4 Renew, Release and Break act on the term (Key, Nonce) and never on another one. Renew never creates a term.
 //   - R5 Acquire is idempotent per nonce: while the term stands, the same Ref gets the same token again and its full
 //     TTL is re-armed in the same step, because the caller counts its trust from the sending of the last try.
-//   - R8 Nothing is left after a term has ended but token counters, and these no longer than CounterTTL after last use, and
-//     the records of jobs (R11), as long as they are to be kept.
+//   - R8 Nothing is left after a term has ended but token counters, and these no longer than CounterTTL and an hour
+//     after last use, and the records of jobs (R11), as long as they are to be kept.
 //   - R9 A call returns soon after ctx ends. One that is made with an ended ctx changes nothing and wraps ctx's error.
 //   - R12 A Ledger changes each record in one atomic step.
 //   - R10 "taken", "gone" and "the store failed" are three different answers. A store that cannot answer must never

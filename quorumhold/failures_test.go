@@ -200,7 +200,7 @@ func hungUnderLoad(t *testing.T, off broken) (waiting int, slowest time.Duration
 		waiting = victim.waiting
 		victim.mu.Unlock()
 		d.nodes[2].mu.Lock()
-		if n := d.nodes[2].flying.Len(); n > maxInFlight && !off.doubt {
+		if n := len(d.nodes[2].flying); n > maxInFlight && !off.doubt {
 			t.Errorf("%d calls are without an answer", n)
 		}
 		d.nodes[2].mu.Unlock()

@@ -1,10 +1,10 @@
 package quorumhold
 
 import (
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +21,12 @@ const (
 	suspectAfter = 3
 )
 
+// flight is one call under way.
+type flight struct {
+	number uint64
+	since  time.Time
+}
+
 // errNotAsked is the answer for a node that is suspect.
 var errNotAsked = errors.New("not asked, because it did not answer before")
 
@@ -30,8 +36,9 @@ type node struct {
 	name string
 
 	mu       sync.Mutex
-	flying   list.List // start times of the calls without an answer, oldest first
-	failures int       // in a row
+	flying   []flight // the calls without an answer, oldest first
+	flights  uint64   // so far
+	failures int      // in a row
 	suspect  bool
 	again    time.Time // a suspect node is not asked before
 	probing  bool      // the one call that a suspect node may get is on its way
@@ -41,28 +48,31 @@ type node struct {
 }
 
 // admit says whether a call may be made now.
-func (d *Driver) admit(n *node, now time.Time) (*list.Element, error) {
+func (d *Driver) admit(n *node, now time.Time) (flight, error) {
 	timeout := d.opts.NodeTimeout
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if first := n.flying.Front(); !n.suspect && first != nil && now.Sub(first.Value.(time.Time)) > 2*timeout {
+	if !n.suspect && len(n.flying) > 0 && now.Sub(n.flying[0].since) > 2*timeout {
 		d.doubt(n, now, errors.New("a call of it hangs")) // it does not even give up when told to
 	}
 	switch {
 	case d.broken.doubt:
 	case n.suspect && (n.probing || now.Before(n.again)):
-		return nil, n.notAsked()
-	case n.flying.Len() >= maxInFlight:
-		return nil, n.notAsked()
+		return flight{}, n.notAsked()
+	case len(n.flying) >= maxInFlight:
+		return flight{}, n.notAsked()
 	case n.suspect:
 		n.probing = true
 	}
-	return n.flying.PushBack(now), nil
+	n.flights++
+	f := flight{n.flights, now}
+	n.flying = append(n.flying, f)
+	return f, nil
 }
 
 func (n *node) notAsked() error {
 	if n.last == nil {
-		return fmt.Errorf("%w: %d calls of it are without an answer (%w)", errNotAsked, n.flying.Len(), driver.ErrNotApplied)
+		return fmt.Errorf("%w: %d calls of it are without an answer (%w)", errNotAsked, len(n.flying), driver.ErrNotApplied)
 	}
 	return fmt.Errorf("%w: %w (%w)", errNotAsked, n.last, driver.ErrNotApplied)
 }
@@ -75,10 +85,12 @@ func (d *Driver) doubt(n *node, now time.Time, why error) {
 }
 
 // answered takes note of how a call went.
-func (d *Driver) answered(n *node, now time.Time, flight *list.Element, err error) {
+func (d *Driver) answered(n *node, now time.Time, f flight, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.flying.Remove(flight)
+	if i := slices.Index(n.flying, f); i >= 0 {
+		n.flying = slices.Delete(n.flying, i, i+1)
+	}
 	n.probing = false
 	if !silent(err) {
 		n.suspect, n.failures, n.last = false, 0, nil
@@ -93,8 +105,11 @@ func (d *Driver) answered(n *node, now time.Time, flight *list.Element, err erro
 
 // silent says whether the error means that the node has not done its work. All others are answers.
 func silent(err error) bool {
+	if err == nil {
+		return false
+	}
 	var held *driver.HeldError
-	return err != nil && !errors.As(err, &held) && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTokenPassed) &&
+	return !errors.As(err, &held) && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTokenPassed) &&
 		!errors.Is(err, driver.ErrAbstains) && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, ErrMismatch) && !errors.Is(err, driver.ErrTokensExhausted) && !errors.Is(err, context.Canceled)
 }
 
@@ -106,7 +121,7 @@ func unheard(err error) bool { return silent(err) || errors.Is(err, context.Canc
 func call[T any](d *Driver, n *node, limit time.Duration, f func(context.Context) (T, error), done func(T, error)) {
 	var zero T
 	limit = min(limit, d.opts.NodeTimeout)
-	flight, err := d.admit(n, time.Now())
+	one, err := d.admit(n, time.Now())
 	if err != nil {
 		done(zero, err)
 		return
@@ -115,7 +130,7 @@ func call[T any](d *Driver, n *node, limit time.Duration, f func(context.Context
 		ctx, cancel := driver.WithBudget(context.Background(), limit) // see Close: nodes end what is under way
 		defer cancel()
 		v, err := f(ctx)
-		d.answered(n, time.Now(), flight, err)
+		d.answered(n, time.Now(), one, err)
 		done(v, err)
 		if !silent(err) {
 			d.pay(n)
@@ -123,7 +138,7 @@ func call[T any](d *Driver, n *node, limit time.Duration, f func(context.Context
 	})
 	if !started {
 		err := fmt.Errorf("%w (%w)", driver.ErrClosed, driver.ErrNotApplied)
-		d.answered(n, time.Now(), flight, nil)
+		d.answered(n, time.Now(), one, nil)
 		done(zero, err)
 	}
 }
@@ -183,14 +198,14 @@ func (d *Driver) payAll(n *node) {
 			x.paid()
 			continue
 		}
-		flight, err := d.admit(n, now)
+		one, err := d.admit(n, now)
 		if err == nil {
 			req := x.release
 			req.KeepFor = max(0, x.keep.Sub(now))
 			ctx, cancel := driver.WithBudget(context.Background(), d.opts.NodeTimeout)
 			err = n.Release(ctx, &req)
 			cancel()
-			d.answered(n, time.Now(), flight, err)
+			d.answered(n, time.Now(), one, err)
 		}
 		if !unheard(err) {
 			x.paid()

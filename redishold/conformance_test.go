@@ -65,6 +65,7 @@ func leftovers(dial func() redis.UniversalClient, ns string) ([]string, error) {
 	}
 	defer d.Close()
 	ctx := context.Background()
+	var mu sync.Mutex // the nodes of a cluster are asked at once
 	var left []string
 	each := func(ctx context.Context, node redis.Cmdable) error {
 		it := node.Scan(ctx, 0, ns+":*", 1000).Iterator()
@@ -75,15 +76,17 @@ func leftovers(dial func() redis.UniversalClient, ns string) ([]string, error) {
 				return err
 			}
 			slot := len(key) > len(d.prefix) && key[len(key)-1] == '}'
+			mu.Lock()
 			switch {
 			case ttl == -2: // it has just expired
 			case ttl < 0:
 				left = append(left, key+" (without TTL)")
 			case !slot:
 				left = append(left, key)
-			case ttl > driver.CounterTTL:
+			case ttl > driver.CounterTTL+time.Hour:
 				left = append(left, fmt.Sprintf("%s (for %v)", key, ttl))
 			}
+			mu.Unlock()
 		}
 		return it.Err()
 	}

@@ -126,7 +126,8 @@ func TestKeysOfAnotherKind(t *testing.T) {
 	}
 }
 
-// Somebody has taken the expiry from a slot. The next step gives it one again, and the term ends when it was to end.
+// Somebody has taken the expiry from a slot. The next step gives it one again, except for a release, which leaves that to the
+// next term, and the term ends when it was to end.
 func TestPersistedSlots(t *testing.T) {
 	t.Parallel()
 	r := testenv.StartRedis(t)
@@ -136,7 +137,13 @@ func TestPersistedSlots(t *testing.T) {
 			_, err := d.Renew(t.Context(), &driver.RenewRequest{Ref: ref, TTL: time.Minute})
 			return err
 		},
-		"release": func(ref driver.Ref) error { return d.Release(t.Context(), &driver.ReleaseRequest{Ref: ref}) },
+		"release and acquire": func(ref driver.Ref) error {
+			if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: ref}); err != nil {
+				return err
+			}
+			_, err := d.Acquire(t.Context(), request(ref.Key, time.Minute))
+			return err
+		},
 		"break": func(ref driver.Ref) error {
 			return d.Break(t.Context(), &driver.BreakRequest{Ref: ref, By: "test"})
 		},

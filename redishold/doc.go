@@ -4,7 +4,7 @@
 //
 // A lock is one string key, the slot: who holds it, until when by the server's clock, the last fencing token, how the last
 // term ended. Every step is one call of a script that reads and writes that key, so nothing is ever half done. A slot
-// outlives its term by 24 hours, because the next token has to be larger than the last; it always has an expiry. That is
+// outlives its term by a day, because the next token has to be larger than the last; it always has an expiry. That is
 // also why the end of a term is written in the slot and is not the expiry of the key: what a successor is told about its
 // predecessor would vanish with it, and be written twice to prevent that.
 //

@@ -108,7 +108,7 @@ func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
 	if !d.plain {
 		d.traits.Records = driver.WhileItLasts // see journal.go
 	}
-	d.scripts = newScripts(d.plain, d.channel(), d.alive())
+	d.scripts = newScripts(d.plain, d.channel(), d.alive(), "")
 	d.hub = newHub(d)
 	return d, nil
 }

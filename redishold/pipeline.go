@@ -119,7 +119,7 @@ func (s *sharer) do(ctx context.Context, r *member) (any, error) {
 		f := s.depart()
 		s.mu.Unlock()
 		// No goroutine: the wake-ups of two would cost more than the script.
-		sendOne(ctx, s.client, r)
+		sendOne(&patient{Context: ctx}, s.client, r)
 		s.mu.Lock()
 		s.arrive(f)
 		s.mu.Unlock()
@@ -153,6 +153,23 @@ func (s *sharer) do(ctx context.Context, r *member) (any, error) {
 		return nil, errors.Join(fmt.Errorf("no answer in time: %w", end), certainty)
 	}
 	return nil, errors.Join(fmt.Errorf("closed during the call: %w", driver.ErrClosed), certainty)
+}
+
+// patient is the context of a caller who sends by himself. Its channel, which takes a timer, is made when it is asked for a
+// second time: go-redis looks whether a context has ended before it takes a connection, and waits for the end only if there is
+// no connection to be had. One who waits at once is held to the deadline by that of the connection.
+type patient struct {
+	context.Context
+	asked bool
+}
+
+// Done is part of context.Context.
+func (p *patient) Done() <-chan struct{} {
+	if !p.asked {
+		p.asked = true
+		return nil
+	}
+	return p.Context.Done()
 }
 
 var errHung = fmt.Errorf("%d calls of this store are without an answer; no more are made until one returns: %w",

@@ -117,9 +117,7 @@ func quorumNodes(clients []redis.UniversalClient, opts *QuorumOptions) (*quorum,
 			}
 			d.traits.Records = driver.NoRecords // a majority of records is none, so nothing asks for them
 			if part.gate != "" {
-				for _, s := range []**script{&d.scripts.acquire, &d.scripts.renew, &d.scripts.turn} {
-					*s = newScript(part.gate + (*s).source)
-				}
+				d.scripts = newScripts(false, d.channel(), d.alive(), part.gate)
 			}
 			if n.Driver != nil {
 				d.shared = n.shared // one way to the server for all

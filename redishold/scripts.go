@@ -56,9 +56,10 @@ type scripts struct {
 	claim, finish, jobs, settle                                                  *script // of jobs; none with plain keys
 }
 
-// newScripts makes the scripts of a driver, with the names of its channels and of what says that a process is alive.
-func newScripts(plain bool, channel, alive string) *scripts {
-	names := fmt.Sprintf("local CHANNEL, ALIVE = '%s', %s\n", channel, alive)
+// newScripts makes the scripts of a driver, with the names of its channels and of what says that a process is alive. gate
+// stands before what they do.
+func newScripts(plain bool, channel, alive, gate string) *scripts {
+	names := fmt.Sprintf("local CHANNEL, ALIVE = '%s', %s\nlocal time = redis.call('TIME')\n", channel, alive) + gate
 	common := luaCommon
 	if plain {
 		common += luaPlain

@@ -1,8 +1,7 @@
 -- What all scripts begin with. See wire.go for the layout of a slot. Time stands still while a script runs.
--- The driver puts CHANNEL and ALIVE before, the names of what belongs to processes; on a Cluster a process is alive for each
--- key, and ALIVE is nil.
+-- The driver puts CHANNEL and ALIVE before, the names of what belongs to processes, and time, the answer of TIME; on a Cluster
+-- a process is alive for each key, and ALIVE is nil.
 local find, sub, match, format = string.find, string.sub, string.match, string.format
-local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
 local COUNTER = 86400000  -- ms that the last token of a key outlives its last term

@@ -7,7 +7,6 @@
 -- nothing stands beside it; it is held, and a place in line is wanted; the term stands, and the key is free at once or the next
 -- in line gets it. See promote in common.lua for what is beside the slot. Numbers of 16 digits compare as text.
 local ask, sub, format = redis.pcall, string.sub, string.format
-local time = redis.call('TIME')
 local now = time[1] .. sub('00000' .. time[2], -6)
 -- A clock that is far off has other than ten digits, or leaves no tokens.
 local sane = #time[1] == 10 and now < '9007199250000000'
@@ -31,7 +30,7 @@ local function enqueue(key, a, s)
   return {'H', now, s, tostring(n)}
 end
 
-local lasts, till, keep, horizon
+local lasts, till, keep
 local function take(key, a)
   local s = ask('GET', key)
   if sub(a, 1, 1) == 'W' and type(s) == 'string' and held(s) and sub(s, 52, 83) ~= sub(a, 2, 33) then
@@ -39,8 +38,11 @@ local function take(key, a)
   end
   local mine, token, floor = sub(a, 2, 33), now, sub(a, 50, 65)
   if floor > now then
-    horizon = horizon or format('%016.0f', time[1] * 1000000 + time[2] + 1000000)
-    token = floor < horizon and floor or horizon
+    if sub(floor, 1, 10) ~= time[1] then -- it may lie too far ahead
+      local horizon = format('%016.0f', time[1] * 1000000 + time[2] + 1000000)
+      if floor > horizon then floor = horizon end
+    end
+    token = floor
   end
   if s then
     if type(s) ~= 'string' or #s ~= 88 or sub(s, 1, 3) ~= '1R-' or sub(s, 4, 19) > now or sub(s, 20, 35) >= token or
@@ -50,7 +52,7 @@ local function take(key, a)
   if ttl ~= lasts then
     lasts = ttl
     till = format('%016.0f', time[1] * 1000000 + time[2] + ttl)
-    keep = format('%.0f', math.ceil(ttl / 1000) + 86400000)
+    keep = ttl <= '0000003600000000' and '90000000' or format('%.0f', math.ceil(ttl / 1000) + 86400000)
   end
   local ending = s and 'r' or 'n'
   local r = ask('SET', key, '1H-' .. till .. token .. now .. mine .. ending .. '\n' .. sub(a, 82) .. '\n\n\n', 'PX', keep)
@@ -81,7 +83,12 @@ local function give(key, a)
   local mine = sub(a, 2, 33)
   if type(s) ~= 'string' or not held(s) or sub(s, 52, 83) ~= mine then return nil end
   if sub(s, 3, 3) == '+' then return pass(key, s) end
-  local r = ask('SET', key, '1R-0000000000000000' .. sub(s, 20, 35) .. sub(a, 34, 49) .. mine .. 'n\n\n\n\n', 'PX', '86400000')
+  local new, r = '1R-0000000000000000' .. sub(s, 20, 35) .. sub(a, 34, 49) .. mine .. 'n\n\n\n\n', nil
+  if sub(s, 4, 13) - time[1] < 3600 then
+    r = ask('SET', key, new, 'KEEPTTL')  -- cheaper, and hardly longer
+  else
+    r = ask('SET', key, new, 'PX', '86400000')
+  end
   return r.ok and 'K'
 end
 
