@@ -223,7 +223,7 @@ func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // waitingFloors are the least that waiting in line can cost.
-func waitingFloors() []contestant { return []contestant{handOver(), published()} }
+func waitingFloors() []contestant { return []contestant{handOver(), published(), publishedFirst()} }
 
 // handOver is the floor of waiting: the lock is an element of a list. It does not survive a crash of its holder.
 func handOver() contestant {
