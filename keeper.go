@@ -22,6 +22,7 @@ type keeper struct {
 	heap    alarms
 	wakeAt  time.Time     // when the goroutine wakes by itself
 	tick    time.Duration // it wakes at least this often, to notice that the machine was suspended
+	added   bool          // since it has looked
 	queue   []*Lease      // due for renewal
 	workers int
 	wg      sync.WaitGroup
@@ -52,6 +53,7 @@ func (k *keeper) add(l *Lease) bool {
 	}
 	l.alarm.at = next
 	heap.Push(&k.heap, l)
+	k.added = true
 	// Timers stand still while the machine is suspended. Two looks per margin catch it before the store gives the key away.
 	if half := margin(l.lock.opts.TTL) / 2; half < k.tick {
 		k.tick = half
@@ -144,12 +146,14 @@ func (k *keeper) pass(now instant, all bool) (wakeAt time.Time) {
 		heap.Fix(&k.heap, 0)
 	}
 	k.startWorkers()
-	sleep := idle
-	if len(k.heap) > 0 {
+	sleep := k.tick
+	switch {
+	case len(k.heap) > 0:
 		sleep = min(k.tick, k.heap[0].alarm.at.Sub(now.mono))
-	} else {
-		k.tick = idle
+	case !k.added: // else there will be more, and to be woken for each of those would cost more than the lease
+		k.tick, sleep = idle, idle
 	}
+	k.added = false
 	wakeAt = now.mono.Add(sleep)
 	k.wakeAt = wakeAt
 	k.mu.Unlock()
