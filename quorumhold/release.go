@@ -124,9 +124,13 @@ func (d *Driver) poll(
 		default:
 			heard[i] = err
 		}
+		decided := did >= d.need || goneAt > len(d.nodes)-d.need || open == 0
 		mu.Unlock()
 		if unheard(err) {
 			unheardAt(i)
+		}
+		if !decided {
+			return
 		}
 		select {
 		case changed <- struct{}{}:

@@ -133,8 +133,11 @@ func (t *term) answered(i int, g driver.Grant, err error) {
 		}
 	}
 	p.moved = raise
+	open := t.open()
 	t.mu.Unlock()
-	t.poke()
+	if !open { // whoever waits need not look otherwise: to be woken costs as much as the answer
+		t.poke()
+	}
 	switch {
 	case then != nil:
 		then()
@@ -143,6 +146,20 @@ func (t *term) answered(i int, g driver.Grant, err error) {
 	case giveBack:
 		t.giveBack(i, ghost)
 	}
+}
+
+// open says whether the vote may still be won and is not yet, so that judge calls it undecided. Runs under t.mu.
+func (t *term) open() bool {
+	mine, open := 0, 0
+	for i := range t.at {
+		switch t.at[i].state {
+		case granted:
+			mine++
+		case asking:
+			open++
+		}
+	}
+	return t.phase == trying && t.token == 0 && mine < t.d.need && mine+open >= t.d.need
 }
 
 // whenAnswered calls f when node i has answered to the request to start the term. What ends the term there is not sent before,
