@@ -118,8 +118,10 @@ var lives = []life{
 	{"blocking", []string{"blocking"}, []string{"overrunning"}, func(s *sim, rng *rand.Rand, name string) { // it hangs for hours once
 		l := s.declare(name, holdlock.LockOptions{TTL: 30 * time.Second, DoubleRun: holdlock.Costly})
 		hang := time.Now().Add(time.Duration(5+rng.IntN(15)) * 24 * time.Hour)
+		var hangs time.Time // the tick that does, whichever replica gets it
 		s.schedule(rng, l, 40*time.Minute, 5*time.Minute, func(rng *rand.Rand) time.Duration {
-			if d := time.Since(hang); d > 0 && d < 40*time.Minute { // one tick, whichever replica gets it
+			if now := time.Now(); now.After(hang) && (hangs.IsZero() || now.Equal(hangs)) {
+				hangs = now
 				return 20 * time.Hour
 			}
 			return lognormal(20*time.Second, 0.5)(rng)
