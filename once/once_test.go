@@ -390,6 +390,46 @@ func TestInput(t *testing.T) {
 	})
 }
 
+// A key that two locks use. Locks of other names never share one. The same lock as a plain one excludes the job while it is held,
+// and is no record of it; and two jobs of one lock that use the same key are told that they must not, whichever comes second.
+func TestAKeyUsedByTwoLocks(t *testing.T) {
+	virtual(t, func(t *testing.T, a, b *worker) {
+		charge, refund := a.lock("charge", holdlock.LockOptions{}), b.lock("refund", holdlock.LockOptions{})
+		out, err := once.Do(ctx, charge.For("17"), nil, func(context.Context, *once.Run) ([]byte, error) {
+			out, err := once.Do(ctx, refund.For("17"), nil, ok("refunded"))
+			wants(t, "the key of another lock while that runs", out, err, once.Ran, nil)
+			return []byte("charged"), nil
+		})
+		wants(t, "the first lock", out, err, once.Ran, nil)
+		out, err = once.Do(ctx, refund.For("17"), nil, never(t))
+		wants(t, "the other lock again", out, err, once.AlreadyDone, nil)
+		if string(out.Result) != "refunded" {
+			t.Errorf("the result is %q, that of another lock", out.Result)
+		}
+
+		plain := b.lock("charge", holdlock.LockOptions{})
+		lease, err := plain.For("18").TryAcquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err = once.Do(ctx, charge.For("18"), nil, never(t))
+		wants(t, "while the same lock is held without a job", out, err, once.RunningElsewhere, holdlock.ErrHeld)
+		if !strings.Contains(err.Error(), `"charge"`) || !strings.Contains(err.Error(), `"18"`) {
+			t.Errorf("the message does not name the lock and the key: %v", err)
+		}
+		if err := lease.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		out, err = once.Do(ctx, charge.For("18"), &once.Options{Input: []byte("invoice")}, ok("charged"))
+		wants(t, "after that", out, err, once.Ran, nil)
+		out, err = once.Do(ctx, plain.For("18"), &once.Options{Input: []byte("reminder")}, never(t))
+		wants(t, "another job with the same key of the same lock", out, err, once.NotRun, once.ErrOtherInput)
+		if !strings.Contains(err.Error(), `"charge"`) || !strings.Contains(err.Error(), `"18"`) || !strings.Contains(err.Error(), "must not share a key") {
+			t.Errorf("the message does not name the lock and the key, or does not help: %v", err)
+		}
+	})
+}
+
 // A result that is too large is told, and is no reason to do the work again.
 func TestResultTooLarge(t *testing.T) {
 	virtual(t, func(t *testing.T, a, b *worker) {

@@ -10,4 +10,7 @@
 // try when the first one's job is already over; so declare the lock with a MinHold that is longer than the clocks can differ
 // and shorter than the time between two ticks. Schedules of the kind "@every 1h" count from when each replica was started and
 // have no ticks in common: use cron expressions.
+//
+// A tick whose replica dies is not run again, since another replica cannot know how far it came: the next tick runs, at the
+// latest when the lock's TTL is over. What must not be missed is not a matter of cron: put it into a queue, and see package once.
 package cronlock

@@ -13,6 +13,9 @@
 // can differ and shorter than the time between two ticks. Schedule by cron expressions, or by durations with a common start
 // time: replicas that count from when they were started have no ticks in common.
 //
+// A tick whose replica dies is not run again, since another replica cannot know how far it came: the next tick runs, at the
+// latest when the lock's TTL is over. What must not be missed is not a matter of cron: put it into a queue, and see package once.
+//
 // The lock's key is the name of the job, so name each (gocron.WithName): by default gocron names a job after its function,
 // and two jobs of one function would exclude each other.
 package gocronlock
