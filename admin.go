@@ -36,7 +36,8 @@ func (c *Client) info(t *driver.Term) Info {
 const listPage = 500
 
 // List yields what is held or cooling, of all locks whose name starts with prefix, in order of name and key. It reads in
-// pages, so it is not a snapshot. The last value carries the error if the store fails.
+// pages, so it is not a snapshot. The last value carries the error if the store fails. A value in between with an error, which
+// is ErrDamaged, is a key that cannot be read; its Name and Key are set, and others follow.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if c.lister == nil {
@@ -45,7 +46,13 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 		}
 		err := pages(ctx, c, prefix, func(ctx context.Context, after string) ([]driver.Term, error) {
 			return c.lister.List(ctx, prefix, after, listPage)
-		}, func(t *driver.Term) string { return t.Key }, func(t *driver.Term) bool { return yield(c.info(t), nil) })
+		}, func(t *driver.Term) string { return t.Key }, func(t *driver.Term) bool {
+			if t.Damaged != nil {
+				i := c.info(t)
+				return yield(i, fmt.Errorf("lock %s in %s: %w", describe(i.Name, i.Key), c.traits.Location, t.Damaged))
+			}
+			return yield(c.info(t), nil)
+		})
 		if err != nil {
 			yield(Info{}, fmt.Errorf("listing locks of %s: %w: %w", c.traits.Location, ErrUnreachable, err))
 		}

@@ -35,6 +35,8 @@ var (
 	ErrShutdown = errors.New("client is shut down")
 	// ErrUnsupported: the store has no such ability.
 	ErrUnsupported = errors.New("not supported by this store")
+	// ErrDamaged: what stands at the lock's key is not of holdlock, or of a newer one. It is left alone; somebody has to look at it.
+	ErrDamaged = driver.ErrDamaged
 )
 
 // HeldError says who has the lock. It is ErrHeld.

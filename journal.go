@@ -29,7 +29,8 @@ func (c *Client) noJournal(what string) error {
 
 // Jobs yields the jobs of which the store has a record, of all locks whose name starts with prefix, in order of name and
 // key; with undone only those that are not done. It reads in pages, so it is not a snapshot. Results are left out; see Job.
-// The last value carries the error if the store fails.
+// The last value carries the error if the store fails. A value in between with an error, which is ErrBadRecord, is a record
+// that cannot be read; its Name and Key are set, and others follow.
 func (c *Client) Jobs(ctx context.Context, prefix string, undone bool) iter.Seq2[JobInfo, error] {
 	return func(yield func(JobInfo, error) bool) {
 		if c.journal == nil {
@@ -38,7 +39,13 @@ func (c *Client) Jobs(ctx context.Context, prefix string, undone bool) iter.Seq2
 		}
 		err := pages(ctx, c, prefix, func(ctx context.Context, after string) ([]driver.Job, error) {
 			return c.journal.Jobs(ctx, &driver.JobQuery{Prefix: prefix, After: after, Limit: listPage, Undone: undone})
-		}, func(j *driver.Job) string { return j.Key }, func(j *driver.Job) bool { return yield(c.jobInfo(j), nil) })
+		}, func(j *driver.Job) string { return j.Key }, func(j *driver.Job) bool {
+			if j.Damaged != nil {
+				i := c.jobInfo(j)
+				return yield(i, fmt.Errorf("job %s in %s: %w", describe(i.Name, i.Key), c.traits.Location, j.Damaged))
+			}
+			return yield(c.jobInfo(j), nil)
+		})
 		if err != nil {
 			yield(JobInfo{}, fmt.Errorf("listing jobs of %s: %w: %w", c.traits.Location, ErrUnreachable, err))
 		}

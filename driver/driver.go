@@ -174,6 +174,7 @@ type Term struct {
 	Remaining time.Duration // until the key is free unless renewed, by the store's clock, at the time of the answer
 	Cooling   bool          // released; the key is kept by MinHold and has no holder
 	Broken    string        // not empty once an operator has broken the term: who and why
+	Damaged   error         // of List: an ErrDamaged; nothing but Key is known then
 }
 
 // A BatchRenewer renews many terms for the price of one. Results are in the order of the requests, each as Renew would
@@ -218,7 +219,7 @@ type Lister interface {
 	// after. It must not block other callers for more than a moment, however many keys there are. A walk through the pages
 	// is not a snapshot: a term that stands all the while is shown once, one that has ended before the call for its page is
 	// not shown, and one that starts during the walk may be missed. An empty after begins a new walk, which misses nothing
-	// that stands by then.
+	// that stands by then. What cannot be read at one key is shown as Damaged and does not hide the others.
 	List(ctx context.Context, prefix, after string, limit int) ([]Term, error)
 	// Inspect returns the term of one key. ok is false if the key is free.
 	Inspect(ctx context.Context, key string) (term Term, ok bool, err error)

@@ -19,6 +19,9 @@ var (
 	// ErrAbstains: the store has lost its data, or may have, and grants nothing until every term that it may have forgotten
 	// is over. Nothing was changed. A caller that waits goes on waiting.
 	ErrAbstains = fmt.Errorf("it abstains: %w", ErrNotApplied)
+	// ErrDamaged: what stands at the key is not of this store's making, or of a newer version, so nothing can be said of the
+	// lock until somebody has looked at it. Nothing was changed, and waiting changes nothing.
+	ErrDamaged = fmt.Errorf("what stands there cannot be read: %w", ErrNotApplied)
 	// ErrClosed: the driver is closed.
 	ErrClosed = errors.New("store is closed")
 )

@@ -149,6 +149,7 @@ func (c Cause) String() string {
 // Job is the record of a job as the store shows it.
 type Job struct {
 	Key      string
+	Damaged  error // of Jobs: an ErrBadRecord; nothing but Key is known then
 	State    JobState
 	Why      Cause    // of JobSuspended
 	Input    string   // fingerprint; "" if none was given

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -112,16 +113,21 @@ func (d *Driver) Inspect(ctx context.Context, key string) (driver.Term, bool, er
 }
 
 // standing returns the terms that stand at a majority, in the order of their keys. If a key has two that could, the one with
-// more votes is shown.
+// more votes is shown. A node where a key is damaged counts as one that does not have it.
 func (d *Driver) standing(answers []*[]driver.Term) []driver.Term {
 	silent := 0
 	votes := map[driver.Ref][]driver.Term{}
+	damaged := map[string]driver.Term{}
 	for _, a := range answers {
 		if a == nil {
 			silent++
 			continue
 		}
 		for _, t := range *a {
+			if t.Damaged != nil {
+				damaged[t.Key] = t
+				continue
+			}
 			ref := driver.Ref{Key: t.Key, Nonce: t.Nonce}
 			votes[ref] = append(votes[ref], t)
 		}
@@ -148,6 +154,12 @@ func (d *Driver) standing(answers []*[]driver.Term) []driver.Term {
 		}
 		out = append(out, t)
 	}
+	for key, t := range damaged {
+		if _, ok := best[key]; !ok {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b driver.Term) int { return strings.Compare(a.Key, b.Key) })
 	return out
 }
 

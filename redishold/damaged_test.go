@@ -3,6 +3,7 @@
 package redishold
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -123,6 +124,61 @@ func TestKeysOfAnotherKind(t *testing.T) {
 	}
 	if err := <-got; err != nil {
 		t.Errorf("a waiter without a line: %v", err)
+	}
+}
+
+// What cannot be read at one key is listed with its name, and hides nothing.
+func TestDamagedKeysAreListed(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	d := openDriver(t, r.Addr, nil)
+	grant(t, d, request("a", time.Minute))
+	grant(t, d, request("z", time.Minute))
+	r.Do(t, "SET", d.slotKey("b"), "garbage")
+	r.Do(t, "RPUSH", d.slotKey("c"), "a list")
+	grant(t, d, claiming("job", time.Minute, driver.Rerun))
+	r.Do(t, "SET", d.slotKey("k")+undoneEnd, "garbage")
+	r.Do(t, "RPUSH", d.slotKey("l")+undoneEnd, "a list")
+
+	terms, err := d.List(t.Context(), "", "", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, term := range terms {
+		if damaged := term.Key == "b" || term.Key == "c"; damaged != errors.Is(term.Damaged, driver.ErrDamaged) {
+			t.Errorf("%s: %v", term.Key, term.Damaged)
+		} else if damaged && !strings.Contains(term.Damaged.Error(), d.slotKey(term.Key)) {
+			t.Errorf("the message does not name the key: %v", term.Damaged)
+		}
+		got = append(got, term.Key)
+	}
+	if want := "a b c job z"; strings.Join(got, " ") != want {
+		t.Errorf("listed are %v, want %s", got, want)
+	}
+	jobs, err := d.Jobs(t.Context(), &driver.JobQuery{Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = nil
+	for _, j := range jobs {
+		if damaged := j.Key != "job"; damaged != errors.Is(j.Damaged, driver.ErrBadRecord) {
+			t.Errorf("%s: %v", j.Key, j.Damaged)
+		}
+		got = append(got, j.Key)
+	}
+	if want := "job k l"; strings.Join(got, " ") != want {
+		t.Errorf("listed jobs are %v, want %s", got, want)
+	}
+	for _, key := range []string{"b", "c"} {
+		if _, _, err := d.Inspect(t.Context(), key); !errors.Is(err, driver.ErrDamaged) {
+			t.Errorf("Inspect %s: %v, want ErrDamaged", key, err)
+		}
+		for _, ask := range []func(context.Context, *driver.AcquireRequest) (driver.Grant, error){d.Acquire, d.Enqueue} {
+			if _, err := ask(t.Context(), request(key, time.Minute)); !errors.Is(err, driver.ErrDamaged) || !errors.Is(err, driver.ErrNotApplied) {
+				t.Errorf("Acquire %s: %v, want ErrDamaged", key, err)
+			}
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -15,11 +16,24 @@ import (
 // reachable with errors.As.
 func failure(verb, key string, err error) error {
 	err = adviseTLS(err)
+	if damaged(err) {
+		err = fmt.Errorf("%w: %w", driver.ErrDamaged, err)
+	}
 	if certain(err) && !errors.Is(err, driver.ErrNotApplied) {
 		return fmt.Errorf("redishold: %s %q: %w (%w)", verb, key, err, driver.ErrNotApplied)
 	}
 	return fmt.Errorf("redishold: %s %q: %w", verb, key, err)
 }
+
+// damaged says whether the server has refused to work on what stands at a key.
+func damaged(err error) bool {
+	var reply redis.Error
+	return !errors.Is(err, driver.ErrDamaged) && errors.As(err, &reply) &&
+		(redis.HasErrorPrefix(reply, "WRONGTYPE") || strings.Contains(reply.Error(), "WRONGTYPE") || strings.Contains(reply.Error(), damagedSlot))
+}
+
+// damagedSlot is how turn.lua says so.
+const damagedSlot = "what stands there is damaged"
 
 // adviseTLS says what a handshake that met no TLS most likely means.
 func adviseTLS(err error) error {
@@ -64,7 +78,7 @@ func answer(reply any) (word string, rest []string, err error) {
 	}
 	switch all[0] {
 	case "V":
-		return "", nil, fmt.Errorf("%w (%w)", errVersion("?"), driver.ErrNotApplied)
+		return "", nil, fmt.Errorf("%w: %w", driver.ErrDamaged, errVersion("?"))
 	default:
 		return all[0], all[1:], nil
 	}

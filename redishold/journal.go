@@ -196,8 +196,10 @@ func (d *Driver) readJobsTogether(ctx context.Context, keys []string, which stri
 			return nil, fmt.Errorf("the script answered %v", p)
 		}
 		j, err := d.parseRecord(keys[i], record, rest[0] == "1", which == "f")
-		if err != nil {
+		if err != nil && which == "f" {
 			return nil, fmt.Errorf("job %q: %w", keys[i], err)
+		} else if err != nil { // it does not hide the others
+			j = driver.Job{Key: keys[i], Damaged: err}
 		}
 		jobs = append(jobs, j)
 	}

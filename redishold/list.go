@@ -117,6 +117,9 @@ func (d *Driver) Inspect(ctx context.Context, key string) (driver.Term, bool, er
 	if len(terms) == 0 {
 		return driver.Term{}, false, nil
 	}
+	if err := terms[0].Damaged; err != nil {
+		return driver.Term{}, false, failure("inspect", key, err)
+	}
 	return terms[0], true, nil
 }
 
@@ -154,8 +157,11 @@ func (d *Driver) lookTogether(ctx context.Context, keys []string) ([]driver.Term
 			continue
 		}
 		t, taken, err := d.term(keys[i-1], s, now)
+		if s == "?" {
+			err = errKind
+		}
 		if err != nil {
-			return nil, fmt.Errorf("key %q: %w", keys[i-1], err)
+			t, taken = driver.Term{Key: keys[i-1], Damaged: fmt.Errorf("%w: %s: %w", driver.ErrDamaged, d.slotKey(keys[i-1]), err)}, true
 		}
 		if taken {
 			terms = append(terms, t)

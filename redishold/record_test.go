@@ -149,8 +149,7 @@ func TestDamagedRecords(t *testing.T) {
 		}
 		_, _, err = d.Job(t.Context(), "k")
 		refused("Job", err)
-		_, err = d.Jobs(t.Context(), &driver.JobQuery{Limit: 10})
-		refused("Jobs", err)
+		refused("Jobs", damagedJob(t, d))
 		refused("Settle", d.Settle(t.Context(), &driver.SettleRequest{Key: "k", Token: 1, Done: true, Keep: time.Hour}))
 		if got := r.Do(t, "GET", at); got != record {
 			t.Errorf("%s: it was changed to %q", name, got)
@@ -183,7 +182,7 @@ func TestDamagedRecords(t *testing.T) {
 	if _, err := d.Acquire(t.Context(), claiming("k", time.Minute, driver.Rerun)); !errors.Is(err, driver.ErrBadRecord) {
 		t.Errorf("a hash in the place of the record: %v", err)
 	}
-	if _, err := d.Jobs(t.Context(), &driver.JobQuery{Limit: 10}); !errors.Is(err, driver.ErrBadRecord) {
+	if err := damagedJob(t, d); !errors.Is(err, driver.ErrBadRecord) {
 		t.Errorf("a list with a hash: %v", err)
 	}
 	// The control: one that is not damaged is read.
@@ -192,6 +191,16 @@ func TestDamagedRecords(t *testing.T) {
 	if j := asked(t, d, claiming("k", time.Minute, driver.Rerun), driver.ErrDone); string(j.Result) != "result" || j.Input != "input" {
 		t.Errorf("a good record is %+v", j)
 	}
+}
+
+// damagedJob is what a list says of the one record that there is.
+func damagedJob(t *testing.T, d *Driver) error {
+	t.Helper()
+	jobs, err := d.Jobs(t.Context(), &driver.JobQuery{Limit: 10})
+	if err != nil || len(jobs) != 1 {
+		t.Fatalf("listed are %+v, %v", jobs, err)
+	}
+	return fmt.Errorf("%q: %w", jobs[0].Key, jobs[0].Damaged)
 }
 
 // These bytes were written by a program of record layout 1, and will be for as long as one runs anywhere.

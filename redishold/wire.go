@@ -2,6 +2,7 @@ package redishold
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -156,6 +157,8 @@ func endingOf(s string) driver.Ending {
 		return driver.None
 	}
 }
+
+var errKind = errors.New("it is not a string, so of another program: delete it, or choose another namespace")
 
 func errVersion(s string) error {
 	return fmt.Errorf("the key holds %.20q, which is not of wire version 1: "+

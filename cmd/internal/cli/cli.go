@@ -28,7 +28,7 @@ const (
 	exitOK          = 0
 	exitFindings    = 1  // review, doctor, audit: there is something that --fail-on asks to fail for
 	exitUsage       = 64 // EX_USAGE: bad flag, name or URL; nothing was done
-	exitIncomplete  = 65 // EX_DATAERR: audit, review: some code or some records could not be read
+	exitIncomplete  = 65 // EX_DATAERR: audit, review, ls, jobs ls: some code or some records could not be read
 	exitOtherInput  = 65 // EX_DATAERR: the job was begun with another input; nothing was run
 	exitUnavailable = 69 // EX_UNAVAILABLE: the store cannot be reached, read or trusted; nothing was run
 	exitLost        = 70 // EX_SOFTWARE: the lock was lost; the command was stopped before it could pass on

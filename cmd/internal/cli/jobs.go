@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -32,9 +33,13 @@ func (l *jobsLsCmd) Run(g *globals) error {
 		w := tabwriter.NewWriter(g.stdout, 0, 0, 2, ' ', 0)
 		enc := json.NewEncoder(g.stdout)
 		n := 0
+		unread := unread{g: g}
 		for i, err := range c.Jobs(ctx, l.Prefix, !l.All) {
 			if err != nil {
-				return err
+				if err := unread.pass(err); err != nil {
+					return err
+				}
+				continue
 			}
 			if s := i.Job.State; !l.All && s != driver.JobSuspended && s != driver.JobLapsed {
 				continue
@@ -58,7 +63,7 @@ func (l *jobsLsCmd) Run(g *globals) error {
 			}
 			fmt.Fprintf(g.stderr, "holdlock: %s in %s\n", what, readable(c.Traits().Location))
 		}
-		return w.Flush()
+		return cmp.Or(w.Flush(), unread.err())
 	})
 }
 

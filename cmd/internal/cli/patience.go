@@ -125,7 +125,8 @@ func mayPass(err error) bool {
 	if err == nil {
 		return false
 	}
-	if code, _ := classify(err); code != exitUnavailable || errors.Is(err, holdlock.ErrUnsupported) || errors.Is(err, holdlock.ErrShutdown) {
+	if code, _ := classify(err); code != exitUnavailable || errors.Is(err, holdlock.ErrUnsupported) ||
+		errors.Is(err, holdlock.ErrDamaged) || errors.Is(err, holdlock.ErrShutdown) {
 		return false
 	}
 	var many *quorumhold.NoMajorityError

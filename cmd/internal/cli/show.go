@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,23 +19,30 @@ type lsCmd struct {
 // Run lists what is held.
 func (l *lsCmd) Run(g *globals) error {
 	return g.withStore(func(ctx context.Context, c *holdlock.Client, d driver.Driver) error {
+		unread := unread{g: g}
 		if g.JSON {
 			enc := json.NewEncoder(g.stdout)
 			for i, err := range c.List(ctx, l.Prefix) {
 				if err != nil {
-					return err
+					if err := unread.pass(err); err != nil {
+						return err
+					}
+					continue
 				}
 				if err := enc.Encode(fieldsOf(i)); err != nil {
 					return err
 				}
 			}
-			return g.claimsJSON(ctx, d, l.Prefix, c.Traits().Location)
+			return cmp.Or(g.claimsJSON(ctx, d, l.Prefix, c.Traits().Location), unread.err())
 		}
 		w := tabwriter.NewWriter(g.stdout, 0, 0, 2, ' ', 0)
 		n := 0
 		for i, err := range c.List(ctx, l.Prefix) {
 			if err != nil {
-				return err
+				if err := unread.pass(err); err != nil {
+					return err
+				}
+				continue
 			}
 			if n == 0 {
 				fmt.Fprintln(w, "LOCK\tSTATE\tHOLDER\tSINCE\tFREE IN\tTOKEN\tPURPOSE")
@@ -49,7 +57,7 @@ func (l *lsCmd) Run(g *globals) error {
 		if err := w.Flush(); err != nil {
 			return err
 		}
-		return g.claims(ctx, d, l.Prefix)
+		return cmp.Or(g.claims(ctx, d, l.Prefix), unread.err())
 	})
 }
 

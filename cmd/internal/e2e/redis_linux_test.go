@@ -93,6 +93,32 @@ func TestRedis(t *testing.T) {
 	}
 }
 
+// TestDamagedKeys: what another program has written where a lock should be is named, hides nothing, and is not waited for.
+func TestDamagedKeys(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	b := newBox(t)
+	b.onRedis("redis://" + r.Addr)
+	held := b.start(append([]string{"run", "good", "--"}, role("write", b.path("journal"), "first", "20ms")...)...)
+	eventually(t, "the command writes", func() bool { return len(find(journalOf(b.path("journal")), "W", "first")) > 0 })
+	r.Do(t, "RPUSH", "holdlock:{:bad}", "a list")
+	r.Do(t, "SET", "holdlock:{:worse}", "garbage")
+	for _, args := range [][]string{{"ls"}, {"ls", "--json"}} {
+		got := b.run(args...)
+		if got.code != 65 || !strings.Contains(got.out, "good") || !strings.Contains(got.err, "holdlock:{:bad}") || !strings.Contains(got.err, "holdlock:{:worse}") {
+			t.Errorf("%v: %+v, want the good lock, the names of both others, and 65", args, got)
+		}
+	}
+	for _, lock := range []string{"bad", "worse"} {
+		got := b.run("run", lock, "--wait", "forever", "--", "echo", "ran")
+		if got.code != 69 || strings.Contains(got.out, "ran") || !strings.Contains(got.err, lock) {
+			t.Errorf("run %s: %+v, want 69 at once", lock, got)
+		}
+	}
+	held.signal(syscall.SIGTERM)
+	held.wait()
+}
+
 // TestRedisHangs stops the server while a command runs: the command ends before its lock can pass on, and nothing is started
 // beside it. A store that cannot be reached is 69.
 func TestRedisHangs(t *testing.T) {
