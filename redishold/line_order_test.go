@@ -49,7 +49,7 @@ func TestLinePassesAClaimThatRanOut(t *testing.T) {
 // The control: a server that serves the last one first is found out.
 func TestShortTTLsTellTheOrder(t *testing.T) {
 	t.Parallel()
-	o := shortTTLs(t, func(s *script) *script { return newScript(strings.ReplaceAll(s.source, "'LPOP'", "'RPOP'")) }, nobody)
+	o := shortTTLs(t, unfairly, nobody)
 	if o.wrong() == "" {
 		t.Errorf("granted in the order %v, and it was taken for the right one", o.leases)
 	}
