@@ -306,7 +306,7 @@ func (s *lineSoak) overlaps() (found []string) {
 func (s *lineSoak) starved() (found []string) {
 	turns := s.turns()
 	least, most := s.shares(turns)
-	if len(turns) > 1000 && float64(most) > 1.05*float64(least)+1 {
+	if len(turns) > 1000 && (least == 0 || float64(most) > 1.05*float64(least)+1) {
 		found = append(found, fmt.Sprintf("%d to %d turns of a waiter to whom nothing was done", least, most))
 	}
 	return found
