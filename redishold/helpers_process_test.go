@@ -24,8 +24,8 @@ import (
 func TestMain(m *testing.M) {
 	switch role := os.Getenv("REDISHOLD_HELPER"); role {
 	case "":
-	case "contend", "turns", "wait": // these know addresses only
-		map[string]func(string){"contend": helperContend, "turns": helperTurns, "wait": helperWait}[role](os.Getenv("REDISHOLD_ADDR"))
+	case "contend", "turns", "wait", "work": // these know addresses only
+		map[string]func(string){"contend": helperContend, "turns": helperTurns, "wait": helperWait, "work": helperWork}[role](os.Getenv("REDISHOLD_ADDR"))
 		return
 	default:
 		helpers[role](siteOf(os.Getenv("REDISHOLD_SITE")))

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -413,52 +412,6 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 		if p.Nonce == next.Ref.Nonce {
 			return
 		}
-	}
-}
-
-// Waiters whose TTL is shorter than a heartbeat make progress, in order.
-func TestLineWithShortTTLs(t *testing.T) {
-	t.Parallel()
-	r := testenv.StartRedis(t)
-	c := open(t, r.Addr, nil)
-	d := openDriver(t, r.Addr, nil)
-	holder := mustAcquire(t, newLock(t, open(t, r.Addr, nil), "k", time.Minute))
-	l := newLock(t, c, "k", 300*time.Millisecond)
-	var mu sync.Mutex
-	var order []int
-	var wg sync.WaitGroup
-	for i := range 50 {
-		wg.Go(func() {
-			lease, err := l.Acquire(t.Context())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			mu.Lock()
-			order = append(order, i)
-			mu.Unlock()
-			_ = lease.Release(t.Context()) // on a busy machine it may have been lost
-		})
-		testenv.Eventually(t, "it stands in line", func() bool { return r.Do(t, "LLEN", d.lineKey("k")) == fmt.Sprint(i+1) })
-	}
-	if err := holder.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	wg.Wait()
-	// Whoever was held up by the machine for longer than its TTL stood in line anew.
-	late := 0
-	for i := 1; i < len(order); i++ {
-		if order[i] < order[i-1] {
-			late++
-		}
-	}
-	t.Logf("50 waiters with a TTL of 300 ms: %d out of order", late)
-	if len(order) != 50 || late > 5 {
-		t.Errorf("granted in the order %v", order)
-	}
-	slices.Sort(order)
-	if len(slices.Compact(order)) != 50 {
-		t.Errorf("not everybody was granted once: %v", order)
 	}
 }
 

@@ -35,6 +35,7 @@ const (
 type sharer struct {
 	client redis.UniversalClient
 	direct bool // the client keeps the deadlines of contexts
+	broken broken
 
 	mu       sync.Mutex
 	queue    []*member
@@ -83,9 +84,17 @@ const (
 )
 
 // settle gives a member its last state, once.
-func (r *member) settle(state int32) {
+func (s *sharer) settle(r *member, state int32) {
+	switch {
+	case s.broken.sure && state == left:
+		state = unsent
+	case s.broken.vague && state == unsent:
+		state = left
+	}
 	if r.state.CompareAndSwap(waiting, state) {
 		r.done <- struct{}{}
+	} else if s.broken.twice {
+		r.state.Store(state)
 	}
 }
 
@@ -107,10 +116,10 @@ func (s *sharer) do(ctx context.Context, r *member) (any, error) {
 	r.ctx = ctx
 	s.mu.Lock()
 	switch {
-	case s.closed:
+	case s.closed && !s.broken.open:
 		s.mu.Unlock()
 		return nil, fmt.Errorf("%w (%w)", driver.ErrClosed, driver.ErrNotApplied)
-	case s.late >= maxHung:
+	case s.late >= maxHung && !s.broken.endless:
 		s.mu.Unlock()
 		return nil, errHung
 	}
@@ -179,20 +188,24 @@ var errHung = fmt.Errorf("%d calls of this store are without an answer; no more 
 func (s *sharer) leave(r *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, q := range s.queue {
-		if q == r {
-			s.queue = append(s.queue[:i], s.queue[i+1:]...)
-			r.settle(unsent)
-			return
-		}
+	i := slices.Index(s.queue, r)
+	if i < 0 {
+		s.settle(r, left)
+		return
 	}
-	r.settle(left)
+	if !s.broken.stays {
+		s.queue = slices.Delete(s.queue, i, i+1)
+	}
+	s.settle(r, unsent)
 }
 
 // endAt sees to it that somebody looks at the waiting members at some time. As deadlines lie far ahead and answers come
 // soon, the timer is hardly ever touched.
 func (s *sharer) endAt(t time.Time) {
-	if s.endsAt.IsZero() || t.Before(s.endsAt) {
+	if s.broken.forever {
+		return
+	}
+	if s.endsAt.IsZero() || t.Before(s.endsAt) && !s.broken.later {
 		s.endsAt = t
 		s.ends.Reset(time.Until(t))
 	}
@@ -209,7 +222,9 @@ func (s *sharer) endWaits() {
 			return false
 		}
 		if now.Before(r.deadline) {
-			s.endAt(r.deadline)
+			if !s.broken.once {
+				s.endAt(r.deadline)
+			}
 			return false
 		}
 		return true
@@ -218,13 +233,13 @@ func (s *sharer) endWaits() {
 		if !up(r) {
 			return false
 		}
-		r.settle(unsent)
-		return true
+		s.settle(r, unsent)
+		return !s.broken.stays
 	})
 	for _, f := range s.flights {
 		for _, r := range f.members {
 			if up(r) {
-				r.settle(left)
+				s.settle(r, left)
 			}
 		}
 	}
@@ -238,12 +253,14 @@ func (s *sharer) close() {
 	s.watch.Stop()
 	s.ends.Stop()
 	for _, r := range s.queue {
-		r.settle(unsent)
+		s.settle(r, unsent)
 	}
-	s.queue = nil
+	if !s.broken.pending {
+		s.queue = nil
+	}
 	for _, f := range s.flights {
 		for _, r := range f.members {
-			r.settle(left)
+			s.settle(r, left)
 		}
 	}
 }
@@ -270,10 +287,10 @@ func (s *sharer) arrive(f *flight) {
 func (s *sharer) dispatch() {
 	switch {
 	case len(s.queue) == 0 || s.starting:
-	case s.underWay() < maxFlights:
+	case s.underWay() < maxFlights && (s.underWay() == 0 || !s.broken.company):
 		s.starting = true
 		go s.fly(s.depart())
-	case !s.watching:
+	case !s.watching && !s.broken.patient:
 		s.watching = true
 		s.watch.Reset(flightIsLate)
 	}
@@ -285,7 +302,7 @@ func (s *sharer) replaceLate() {
 	defer s.mu.Unlock()
 	s.watching = false
 	for _, f := range s.flights {
-		if !f.late && time.Since(f.since) >= flightIsLate && s.late < maxHung {
+		if !f.late && time.Since(f.since) >= flightIsLate && (s.late < maxHung || s.broken.endless) {
 			f.late = true
 			s.late++
 		}
@@ -296,9 +313,9 @@ func (s *sharer) replaceLate() {
 // fly sends what queues until nothing does.
 func (s *sharer) fly(f *flight) {
 	for s.board(f) {
-		send(s.client, f.members)
+		s.send(f.members)
 		for _, r := range f.members {
-			r.settle(answered)
+			s.settle(r, answered)
 		}
 	}
 }
@@ -314,8 +331,11 @@ func (s *sharer) board(f *flight) bool {
 	}
 	clear(f.members)
 	n := min(len(s.queue), maxPipeline)
+	if s.broken.long {
+		n = len(s.queue)
+	}
 	s.starting = false
-	if n == 0 || f.late {
+	if n == 0 || f.late && !s.broken.returned {
 		f.members = nil
 		s.arrive(f)
 		return false
@@ -325,6 +345,8 @@ func (s *sharer) board(f *flight) bool {
 	clear(s.queue[left:])
 	s.queue = s.queue[:left]
 	f.since = time.Now()
-	s.dispatch()
+	if !s.broken.rest {
+		s.dispatch()
+	}
 	return true
 }

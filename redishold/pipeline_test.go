@@ -215,10 +215,10 @@ func TestAPipelineHasTheLastDeadline(t *testing.T) {
 	defer cancel()
 	far, cancel := context.WithDeadline(t.Context(), now.Add(2*time.Minute))
 	defer cancel()
-	if got := lastDeadline([]*member{{ctx: near}, {ctx: far}, {ctx: near}}); !got.Equal(now.Add(2 * time.Minute)) {
+	if got := (&sharer{}).lastDeadline([]*member{{ctx: near}, {ctx: far}, {ctx: near}}); !got.Equal(now.Add(2 * time.Minute)) {
 		t.Errorf("it is %v, want that of the last one", got.Sub(now))
 	}
-	if got := lastDeadline([]*member{{ctx: near}, {ctx: t.Context()}}); got.Sub(now) < noDeadline {
+	if got := (&sharer{}).lastDeadline([]*member{{ctx: near}, {ctx: t.Context()}}); got.Sub(now) < noDeadline {
 		t.Errorf("with a member without deadline it is %v", got.Sub(now))
 	}
 }
@@ -412,10 +412,22 @@ func TestStoppedServerCostsEveryCallerHisBudget(t *testing.T) {
 // The connection is cut in the middle of the answers. Those before have theirs, and the others no certainty.
 func TestCutInThePipeline(t *testing.T) {
 	t.Parallel()
+	if wrong := cutInThePipeline(t, broken{}); len(wrong) > 0 {
+		t.Error(strings.Join(wrong, "\n"))
+	}
+	// The control: the client library by itself drops the answers before the cut.
+	if wrong := cutInThePipeline(t, broken{bare: true}); len(wrong) == 0 {
+		t.Error("with bare commands nothing was wrong, so the test tells nothing")
+	}
+}
+
+func cutInThePipeline(t *testing.T, b broken) (wrong []string) {
+	t.Helper()
 	r := testenv.StartRedis(t)
 	r.Do(t, "SCRIPT", "LOAD", echo.source)
 	p := testenv.StartProxy(t, r.Addr, nil)
 	d, g := heldBack(t, p.Addr)
+	d.shared.broken = b
 	open := g.close()
 	first := fill(t, d, g)
 	var all []<-chan outcome
@@ -434,15 +446,16 @@ func TestCutInThePipeline(t *testing.T) {
 	for i, c := range all {
 		o := get(t, fmt.Sprint(i), c)
 		if answered := i < 2; answered != (o.err == nil) {
-			t.Errorf("call %d: %.20v, %v", i, o.reply, o.err)
+			wrong = append(wrong, fmt.Sprintf("call %d: %.20v, %v", i, o.reply, o.err))
 		}
 		if o.err != nil && certain(o.err) {
-			t.Errorf("call %d: %v is certain", i, o.err)
+			wrong = append(wrong, fmt.Sprintf("call %d: %v is certain", i, o.err))
 		}
 	}
 	for _, c := range first {
 		get(t, "first", c)
 	}
+	return wrong
 }
 
 // Close ends calls in the queue and under way, and leaves nothing behind (see TestMain).

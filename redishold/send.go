@@ -15,13 +15,13 @@ type parcel struct {
 }
 
 // parcels packs those who travel together. On a Cluster nobody does.
-func parcels(batch []*member) []parcel {
+func (s *sharer) parcels(batch []*member) []parcel {
 	all := make([]parcel, 0, len(batch))
 next:
 	for i, r := range batch {
 		if r.turn.packed != "" {
 			for k := range all {
-				if all[k].members[0].script == r.script {
+				if all[k].members[0].script == r.script || s.broken.mixed {
 					all[k].members = append(all[k].members, r)
 					continue next
 				}
@@ -87,29 +87,32 @@ func sendAlone(ctx context.Context, client redis.UniversalClient, p *parcel) {
 }
 
 // send sends calls together and gives each its own answer.
-func send(client redis.UniversalClient, batch []*member) {
+func (s *sharer) send(batch []*member) {
 	if len(batch) == 1 {
-		sendOne(batch[0].ctx, client, batch[0])
+		sendOne(batch[0].ctx, s.client, batch[0])
 		return
 	}
 	// Nobody's own context: one who gives up must not end the call of the others.
-	ctx, cancel := context.WithDeadline(context.Background(), lastDeadline(batch))
+	ctx, cancel := context.WithDeadline(context.Background(), s.lastDeadline(batch))
 	defer cancel()
-	all := parcels(batch)
+	if s.broken.own {
+		ctx = batch[0].ctx
+	}
+	all := s.parcels(batch)
 	if len(all) == 1 {
-		sendAlone(ctx, client, &all[0])
+		sendAlone(ctx, s.client, &all[0])
 		return
 	}
-	pipe := client.Pipeline()
+	pipe := s.client.Pipeline()
 	for i := range all {
-		_ = pipe.Process(ctx, &kept{Cmd: all[i].call(ctx, "evalsha")})
+		_ = pipe.Process(ctx, s.kept(all[i].call(ctx, "evalsha")))
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	again := 0
 	for i := range all {
-		if all[i].unknown() {
+		if all[i].unknown() && !s.broken.forgotten || s.broken.everybody {
 			again++
-			_ = pipe.Process(ctx, &kept{Cmd: all[i].call(ctx, "eval")})
+			_ = pipe.Process(ctx, s.kept(all[i].call(ctx, "eval")))
 		}
 	}
 	if again > 0 {
@@ -118,12 +121,20 @@ func send(client redis.UniversalClient, batch []*member) {
 	for i := range all {
 		all[i].deliver()
 	}
+	if s.broken.same {
+		for _, r := range batch {
+			r.reply, r.turn, r.err = batch[0].reply, batch[0].turn, batch[0].err
+		}
+	}
 }
 
 // noDeadline is for callers without one: the client's own timeouts end the call.
 const noDeadline = time.Hour
 
-func lastDeadline(batch []*member) (last time.Time) {
+func (s *sharer) lastDeadline(batch []*member) (last time.Time) {
+	if s.broken.first {
+		batch = batch[:1]
+	}
 	for _, r := range batch {
 		end, ok := r.ctx.Deadline()
 		if !ok {
@@ -148,6 +159,13 @@ func (single) NoRetry() bool { return true }
 type kept struct {
 	*redis.Cmd
 	read bool
+}
+
+func (s *sharer) kept(cmd *redis.Cmd) redis.Cmder {
+	if s.broken.bare {
+		return cmd
+	}
+	return &kept{Cmd: cmd}
 }
 
 // NoRetry is part of redis.Cmder.
