@@ -25,11 +25,14 @@ func failure(verb, key string, err error) error {
 	return fmt.Errorf("redishold: %s %q: %w", verb, key, err)
 }
 
-// damaged says whether the server has refused to work on what stands at a key.
+// damaged says whether the server has refused to work on what stands at a key, or a script could not.
 func damaged(err error) bool {
 	var reply redis.Error
-	return !errors.Is(err, driver.ErrDamaged) && errors.As(err, &reply) &&
-		(redis.HasErrorPrefix(reply, "WRONGTYPE") || strings.Contains(reply.Error(), "WRONGTYPE") || strings.Contains(reply.Error(), damagedSlot))
+	if errors.Is(err, driver.ErrDamaged) || !errors.As(err, &reply) {
+		return false
+	}
+	has := func(part string) bool { return strings.Contains(reply.Error(), part) }
+	return has("WRONGTYPE") || has(damagedSlot) || has("user_script") && (has("attempt to ") || has("bad argument"))
 }
 
 // damagedSlot is how turn.lua says so.
