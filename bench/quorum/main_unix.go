@@ -1,7 +1,7 @@
 //go:build unix
 
 // Command quorum compares a quorum of holdlock with redsync over the same five Redis servers, in one run, and prints a
-// table. Servers and clients share the machine, so only the ratios mean something.
+// table. Servers and clients share the machine, so only the ratios mean something. The same calls without a library are the floor.
 //
 //	cd bench/quorum && GOWORK=off go run . [-time 3s]
 package main
@@ -64,13 +64,20 @@ func run() error {
 	if *alone {
 		return errors.Join(measureAlone(ours, servers[2:3]), measureAlone(ours, servers[2:4]))
 	}
+	bare, err := openBare(servers)
+	if err != nil {
+		return err
+	}
 	libraries := []struct {
 		name string
 		do   pair
-	}{{"holdlock", ours}, {"redsync", openRedsync(servers)}}
+	}{{"holdlock", ours}, {"redsync", openRedsync(servers)}, {"holdlock's scripts bare", bare}}
 
 	fmt.Println("| servers | callers | library | pairs/s | p50 | p99 | goroutines at most |\n|---|---|---|---|---|---|---|")
-	for _, hung := range []int{0, 1} {
+	for hung := range 2 {
+		if hung > 0 {
+			libraries = libraries[:2] // the floor has no way around one that hangs
+		}
 		for _, callers := range []int{1, 64} {
 			all := make([]sample, len(libraries))
 			if hung > 0 {
@@ -156,12 +163,15 @@ func start(n int) (all []server, err error) {
 	return all, nil
 }
 
+// client is set up as docs/stores/quorum.md recommends.
+func client(s server) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: s.addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, PoolSize: 20})
+}
+
 func openHoldlock(servers []server) (pair, error) {
 	var clients []redis.UniversalClient
 	for _, s := range servers {
-		clients = append(clients, redis.NewClient(&redis.Options{
-			Addr: s.addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, PoolSize: 20,
-		}))
+		clients = append(clients, client(s))
 	}
 	if err := redishold.InitQuorum(context.Background(), clients, nil); err != nil {
 		return nil, err
