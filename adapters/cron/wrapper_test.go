@@ -33,51 +33,8 @@ type wrong struct {
 
 func (w wrong) Next(t time.Time) time.Time { return w.Schedule.Next(t.Add(w.by)).Add(-w.by) }
 
-// runs counts when a job has run, and which ticks a replica came to late.
-type runs struct {
-	every time.Duration
-
-	mu   sync.Mutex
-	ran  map[time.Time]int
-	late map[time.Time]bool
-}
-
-// tooLate is what MinHold leaves for a machine that stands still. What happens at a tick that a replica comes to later says
-// nothing of the lock.
+// tooLate is what MinHold leaves for a machine that stands still.
 const tooLate = 1500 * time.Millisecond
-
-func (r *runs) run() {
-	r.mu.Lock()
-	r.ran[time.Now().Round(r.every)]++
-	r.mu.Unlock()
-	time.Sleep(time.Millisecond)
-}
-
-// try notes that a replica whose clock is off is about to ask for the lock.
-func (r *runs) try(by time.Duration) {
-	now := time.Now().Add(by)
-	tick := now.Round(r.every)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.late[tick] = r.late[tick] || now.Sub(tick) > tooLate
-}
-
-// judge returns, of all ticks since the first, how many ran once, how many did not, and at how many a replica was late.
-func (r *runs) judge(first time.Time) (once, other, late int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for tick := first; tick.Before(time.Now()); tick = tick.Add(r.every) {
-		switch {
-		case r.late[tick]:
-			late++
-		case r.ran[tick] == 1:
-			once++
-		default:
-			other++
-		}
-	}
-	return once, other, late
-}
 
 // play runs five replicas whose clocks are off by up to two seconds either way until so many ticks have come to which none of them
 // was late, and returns how many ran once and how many did not.
@@ -85,7 +42,6 @@ func play(
 	t *testing.T, ticks int, spec string, every, minHold time.Duration, wrap bool, open func() (*holdlock.Client, error),
 ) (once, other int) {
 	t.Helper()
-	r := runs{every: every, ran: map[time.Time]int{}, late: map[time.Time]bool{}}
 	opts := &Options{Error: func(err error) {
 		if !errors.Is(err, holdlock.ErrHeld) {
 			t.Error(err)
@@ -97,11 +53,8 @@ func play(
 		t.Error(err)
 		return 0, 0
 	}
-	first := time.Now().Truncate(every).Add(every)
-	if time.Until(first) < every/2-time.Second { // all have to be there
-		first = first.Add(every)
-	}
-	time.Sleep(time.Until(first.Add(-every / 2)))
+	r := testenv.NewTicks(every, tooLate)
+	run := func() { r.Ran(); time.Sleep(time.Millisecond) }
 	var stop []func()
 	for i := range replicas {
 		client, err := open()
@@ -114,11 +67,11 @@ func play(
 			t.Error(err)
 			return 0, 0
 		}
-		job, err := Job(lock, func(context.Context, *holdlock.Lease) error { r.run(); return nil }, opts)
+		job, err := Job(lock, func(context.Context, *holdlock.Lease) error { run(); return nil }, opts)
 		if wrap {
 			var w cron.JobWrapper
 			if w, err = Wrapper(lock, opts); err == nil {
-				job = cron.NewChain(w).Then(cron.FuncJob(r.run))
+				job = cron.NewChain(w).Then(cron.FuncJob(run))
 			}
 		}
 		if err != nil {
@@ -127,7 +80,7 @@ func play(
 		}
 		by := time.Duration(int64(skew) * int64(2*i-(replicas-1)) / (replicas - 1)) // −skew … skew
 		c := cron.New()
-		c.Schedule(wrong{schedule, by}, cron.FuncJob(func() { r.try(by); job.Run() }))
+		c.Schedule(wrong{schedule, by}, cron.FuncJob(func() { r.Try(time.Now().Add(by)); job.Run() }))
 		c.Start()
 		stop = append(stop, func() {
 			<-c.Stop().Done()
@@ -136,14 +89,7 @@ func play(
 			}
 		})
 	}
-	for once+other < ticks {
-		time.Sleep(time.Until(time.Now().Truncate(every).Add(every + every/2)))
-		var late int
-		if once, other, late = r.judge(first); late > 2*ticks {
-			t.Errorf("at %d ticks of %d a replica was late: the machine is too busy to tell", late, once+other+late)
-			break
-		}
-	}
+	once, other = r.Wait(t, ticks)
 	for _, f := range stop {
 		f()
 	}

@@ -39,56 +39,8 @@ func (w wrong) Now() time.Time                  { return w.Clock.Now().Add(w.by)
 func (w wrong) Since(t time.Time) time.Duration { return w.Now().Sub(t) }
 func (w wrong) Until(t time.Time) time.Duration { return t.Sub(w.Now()) }
 
-// runs counts when a job has run, and which ticks a replica came to late.
-type runs struct {
-	every time.Duration
-
-	mu   sync.Mutex
-	ran  map[time.Time]int
-	late map[time.Time]bool
-}
-
-// tooLate is what MinHold leaves for a machine that stands still. What happens at a tick that a replica comes to later says
-// nothing of the lock.
+// tooLate is what MinHold leaves for a machine that stands still.
 const tooLate = 1500 * time.Millisecond
-
-func (r *runs) job(takes time.Duration) func(context.Context) {
-	return func(ctx context.Context) {
-		r.mu.Lock()
-		r.ran[time.Now().Round(r.every)]++
-		r.mu.Unlock()
-		select {
-		case <-time.After(takes):
-		case <-ctx.Done():
-		}
-	}
-}
-
-// try notes that a replica is about to ask for the lock.
-func (r *runs) try(clock clockwork.Clock) {
-	now := clock.Now()
-	tick := now.Round(r.every)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.late[tick] = r.late[tick] || now.Sub(tick) > tooLate
-}
-
-// judge returns, of all ticks since the first, how many ran once, how many did not, and at how many a replica was late.
-func (r *runs) judge(first time.Time) (once, other, late int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for tick := first; tick.Before(time.Now()); tick = tick.Add(r.every) {
-		switch {
-		case r.late[tick]:
-			late++
-		case r.ran[tick] == 1:
-			once++
-		default:
-			other++
-		}
-	}
-	return once, other, late
-}
 
 // noted is a Locker that notes when it is asked.
 type noted struct {
@@ -106,12 +58,7 @@ func (n noted) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 func play(t *testing.T, ticks int, every, minHold time.Duration, schedule gocron.JobDefinition, open func() (*holdlock.Client, error)) (once, other int) {
 	t.Helper()
 	const replicas, skew = 5, 2 * time.Second
-	r := runs{every: every, ran: map[time.Time]int{}, late: map[time.Time]bool{}}
-	first := time.Now().Truncate(every).Add(every)
-	if time.Until(first) < every/2-time.Second { // all have to be there
-		first = first.Add(every)
-	}
-	time.Sleep(time.Until(first.Add(-every / 2)))
+	r := testenv.NewTicks(every, tooLate)
 	var stop []func() error
 	for i := range replicas {
 		client, err := open()
@@ -125,26 +72,19 @@ func play(t *testing.T, ticks int, every, minHold time.Duration, schedule gocron
 			return 0, 0
 		}
 		clock := wrong{clockwork.NewRealClock(), time.Duration(int64(skew) * int64(2*i-(replicas-1)) / (replicas - 1))} // −skew … skew
-		s, err := gocron.NewScheduler(gocron.WithClock(clock), gocron.WithDistributedLocker(noted{locker, func() { r.try(clock) }}))
+		s, err := gocron.NewScheduler(gocron.WithClock(clock), gocron.WithDistributedLocker(noted{locker, func() { r.Try(clock.Now()) }}))
 		if err != nil {
 			t.Error(err)
 			return 0, 0
 		}
-		if _, err := s.NewJob(schedule, gocron.NewTask(r.job(time.Millisecond)), gocron.WithName("job")); err != nil {
+		if _, err := s.NewJob(schedule, gocron.NewTask(func() { r.Ran(); time.Sleep(time.Millisecond) }), gocron.WithName("job")); err != nil {
 			t.Error(err)
 			return 0, 0
 		}
 		s.Start()
 		stop = append(stop, s.Shutdown, func() error { return client.Shutdown(context.Background()) })
 	}
-	for once+other < ticks {
-		time.Sleep(time.Until(time.Now().Truncate(every).Add(every + every/2)))
-		var late int
-		if once, other, late = r.judge(first); late > 2*ticks {
-			t.Errorf("at %d ticks of %d a replica was late: the machine is too busy to tell", late, once+other+late)
-			break
-		}
-	}
+	once, other = r.Wait(t, ticks)
 	for _, f := range stop {
 		if err := f(); err != nil {
 			t.Error(err)
