@@ -13,9 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/holdlock/holdlock"
-	"github.com/holdlock/holdlock/redishold"
 )
 
 // The floor: the very calls that holdlock makes for one caller, recorded from it and sent again to all servers at once with other
@@ -65,11 +62,7 @@ func openBare(servers []server) (pair, error) {
 		c.AddHook(r)
 		clients, recorders = append(clients, c), append(recorders, r)
 	}
-	c, err := redishold.OpenQuorum(clients, nil)
-	if err != nil {
-		return nil, err
-	}
-	lock, err := c.NewLock("bench", &holdlock.LockOptions{TTL: 10 * time.Second})
+	c, lock, err := open(clients)
 	if err != nil {
 		return nil, err
 	}

@@ -168,6 +168,16 @@ func client(s server) *redis.Client {
 	return redis.NewClient(&redis.Options{Addr: s.addr, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1, PoolSize: 20})
 }
 
+// open opens a quorum and declares the lock that is measured.
+func open(clients []redis.UniversalClient) (*holdlock.Client, *holdlock.Lock, error) {
+	c, err := redishold.OpenQuorum(clients, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	lock, err := c.NewLock("bench", &holdlock.LockOptions{TTL: 10 * time.Second})
+	return c, lock, err
+}
+
 func openHoldlock(servers []server) (pair, error) {
 	var clients []redis.UniversalClient
 	for _, s := range servers {
@@ -176,11 +186,7 @@ func openHoldlock(servers []server) (pair, error) {
 	if err := redishold.InitQuorum(context.Background(), clients, nil); err != nil {
 		return nil, err
 	}
-	c, err := redishold.OpenQuorum(clients, nil)
-	if err != nil {
-		return nil, err
-	}
-	lock, err := c.NewLock("bench", &holdlock.LockOptions{TTL: 10 * time.Second})
+	_, lock, err := open(clients)
 	if err != nil {
 		return nil, err
 	}
