@@ -62,7 +62,7 @@ func TestEveryContestantWorks(t *testing.T) {
 			t.Errorf("line, %s: %+v", name, got)
 		}
 	}
-	if len(r.lines[8]) != 9 || len(r.idle) != 9 || len(r.leases) != 4 {
+	if len(r.lines[8]) != 10 || len(r.idle) != 10 || len(r.leases) != 4 {
 		t.Errorf("readings: %d of the line, %d idle, %d of leases", len(r.lines[8]), len(r.idle), len(r.leases))
 	}
 	for name, got := range r.leases {

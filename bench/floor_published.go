@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// Two scripts that hand a key over by a message, and do nothing else: no token, no expiry, no holder, no nonce, no check of
-// whose it is. This is what a hand-over costs that is decided by a script and told by pub/sub.
+// The floors of a hand-over that is decided by a script and told by pub/sub. Two of them are scripts that do nothing else: no token,
+// no expiry, no holder, no nonce, no check of whose it is. The third are holdlock's own, without the library.
 const (
 	publishedTake = `if redis.call("DEL", KEYS[1]) == 1 then return 1 end redis.call("RPUSH", KEYS[2], ARGV[1]) return 0`
 	publishedGive = `local w = redis.call("LPOP", KEYS[2])
@@ -36,6 +37,14 @@ func publishedFirst() contestant {
 	return c
 }
 
+// publishedOwn is the calls that holdlock makes, recorded from it.
+func publishedOwn() contestant {
+	return contestant{
+		name: "holdlock's scripts bare, by message", waits: true, sends: []string{"evalsha", "eval", "psubscribe"},
+		open: openPublishedOwn,
+	}
+}
+
 func openPublished(addr string, echo bool) (locker, error) {
 	ctx := context.Background()
 	rdb := recommended(addr)
@@ -48,52 +57,136 @@ func openPublished(addr string, echo bool) (locker, error) {
 		return nil, err
 	}
 	channel := newToken()
-	sub := rdb.Subscribe(ctx, channel)
+	told, err := listen(rdb.Subscribe(ctx, channel))
+	if err != nil {
+		return nil, err
+	}
+	keys := func(key string) []string { return []string{key, key + ":line"} }
+	return told.locker(rdb, parties{
+		id: func() string { return channel + newToken() },
+		take: func(ctx context.Context, key, id string) (bool, error) {
+			got, err := rdb.EvalSha(ctx, take, keys(key), id).Int()
+			return got == 1, err
+		},
+		give: func(ctx context.Context, key, _ string) error {
+			if !echo {
+				return rdb.EvalSha(ctx, give, keys(key)).Err()
+			}
+			p := rdb.Pipeline()
+			p.Echo(ctx, "first")
+			p.EvalSha(ctx, give, keys(key))
+			_, err := p.Exec(ctx)
+			return err
+		},
+	}), nil
+}
+
+func openPublishedOwn(addr string, o setup) (locker, error) {
+	calls, err := record(addr, o)
+	if err != nil {
+		return nil, err
+	}
+	process := calls[0].process()
+	rdb := recommended(addr)
+	told, err := listen(rdb.PSubscribe(context.Background(), "*"+process))
+	if err != nil {
+		return nil, err
+	}
+	send := func(ctx context.Context, args []string) (any, error) {
+		all := make([]any, len(args))
+		for i, a := range args {
+			all[i] = a
+		}
+		return rdb.Do(ctx, all...).Result()
+	}
+	return told.locker(rdb, parties{
+		id: newToken,
+		take: func(ctx context.Context, key, id string) (bool, error) {
+			reply, err := send(ctx, calls[0].fill(key, id))
+			_, granted := reply.(string) // who has to wait is answered with a list
+			return granted, err
+		},
+		give: func(ctx context.Context, key, id string) error {
+			reply, err := send(ctx, calls[1].fill(key, id))
+			if _, ok := reply.(string); err == nil && !ok {
+				err = fmt.Errorf("not given back: %v", reply)
+			}
+			return err
+		},
+	}), nil
+}
+
+// process is the one that a recorded call takes its place in line for: 16 digits after the nonce, the TTL and the floor.
+func (t template) process() string {
+	for _, p := range t {
+		if p.nonce {
+			return p.after[32:48]
+		}
+	}
+	return ""
+}
+
+// parties are the two calls, and what the message begins with that says to one who waits that it is his turn.
+type parties struct {
+	id   func() string
+	take func(ctx context.Context, key, id string) (granted bool, err error)
+	give func(ctx context.Context, key, id string) error
+}
+
+// listener hears messages and wakes those they are for.
+type listener struct {
+	sub     *redis.PubSub
+	mu      sync.Mutex
+	waiting map[string]chan struct{}
+}
+
+func listen(sub *redis.PubSub) (*listener, error) {
+	ctx := context.Background()
 	if _, err := sub.Receive(ctx); err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
-	waiting := map[string]chan struct{}{}
+	l := &listener{sub: sub, waiting: map[string]chan struct{}{}}
 	go func() { // it reads by itself, as holdlock does, which saves a change of goroutines
 		for {
 			m, err := sub.ReceiveMessage(ctx)
 			if err != nil {
 				return
 			}
-			mu.Lock()
-			if w := waiting[m.Payload]; w != nil {
-				close(w)
-				delete(waiting, m.Payload)
-			}
-			mu.Unlock()
+			l.tell(m.Payload)
 		}
 	}()
+	return l, nil
+}
+
+func (l *listener) tell(message string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range []int{len(message), 32} { // an id, or a nonce with more behind it
+		if w := l.waiting[message[:n]]; w != nil {
+			close(w)
+			delete(l.waiting, message[:n])
+			return
+		}
+	}
+}
+
+func (l *listener) locker(rdb *redis.Client, p parties) locker {
 	return funcs{
 		take: func(ctx context.Context, key string) (func() error, error) {
-			id, told := channel+newToken(), make(chan struct{})
-			mu.Lock()
-			waiting[id] = told
-			mu.Unlock()
-			keys := []string{key, key + ":line"}
-			got, err := rdb.EvalSha(ctx, take, keys, id).Int()
-			if err == nil && got == 0 {
+			id, told := p.id(), make(chan struct{})
+			l.mu.Lock()
+			l.waiting[id] = told
+			l.mu.Unlock()
+			granted, err := p.take(ctx, key, id)
+			if err == nil && !granted {
 				select {
 				case <-told:
 				case <-ctx.Done():
 					err = ctx.Err()
 				}
 			}
-			return func() error {
-				if !echo {
-					return rdb.EvalSha(context.Background(), give, keys).Err()
-				}
-				p := rdb.Pipeline()
-				p.Echo(context.Background(), "first")
-				p.EvalSha(context.Background(), give, keys)
-				_, err := p.Exec(context.Background())
-				return err
-			}, err
+			return func() error { return p.give(context.Background(), key, id) }, err
 		},
-		end: func() { _, _ = sub.Close(), rdb.Close() },
-	}, nil
+		end: func() { _, _ = l.sub.Close(), rdb.Close() },
+	}
 }

@@ -133,7 +133,7 @@ func (t template) fill(key, nonce string) []string {
 // record lets holdlock take and release a lock once and returns the two calls, so that the bare scripts are always those
 // that the library has, with all that it passes.
 func record(addr string, o setup) (calls [2]template, err error) {
-	const key = "the-recorded-key"
+	key := "recorded-by-" + newToken()[:8] // nobody else, or one would have to wait
 	rdb := recommended(addr)
 	l, err := openHoldlock(rdb, o)
 	if err != nil {
@@ -223,7 +223,9 @@ func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // waitingFloors are the least that waiting in line can cost.
-func waitingFloors() []contestant { return []contestant{handOver(), published(), publishedFirst()} }
+func waitingFloors() []contestant {
+	return []contestant{handOver(), published(), publishedFirst(), publishedOwn()}
+}
 
 // handOver is the floor of waiting: the lock is an element of a list. It does not survive a crash of its holder.
 func handOver() contestant {

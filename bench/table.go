@@ -122,7 +122,7 @@ func (r *results) lineLines(line func(string, ...any), n int) {
 		of := func(f func(lineResult) float64) float64 { return median(got, f) }
 		floors := fmt.Sprintf("%.1f × LPUSH to BLPOP", medianRatio(got, all[handOver().name], p50))
 		if c == holdlockName {
-			floors = fmt.Sprintf("**%s, %.1f × the bare scripts that publish**", floors, medianRatio(got, all[published().name], p50))
+			floors = fmt.Sprintf("**%s, %.1f × its own scripts bare**", floors, medianRatio(got, all[publishedOwn().name], p50))
 		}
 		line("| %d waiters in %d processes, one key | %s | hand-over p50 %s, p99 %s | %s | "+
 			"%.0f turns/s, %.0f%% to the same waiter, %.1f requests a turn, wait p99 %.1f × the mean (%s), turns of a waiter %.0f to %.0f, overlaps %.0f |",

@@ -16,8 +16,8 @@ import (
 )
 
 // Callers at the same time share pipelines, since most of what a short script costs is the way to the server and back. A
-// caller who finds nobody under way is sent at once and alone. As long as less than maxFlights are under way, the others
-// set off at once as well; then they queue, and whoever comes back takes those who have come meanwhile along, as one
+// caller who finds nobody under way, or one only, is sent at once and alone. As long as less than maxFlights are under way, the
+// others set off at once as well; then they queue, and whoever comes back takes those who have come meanwhile along, as one
 // pipeline. So nobody waits for company, and pipelines grow by themselves when there is more to do.
 //
 // Each flight is a goroutine that its callers can leave behind when their time is up (R9). They harm nobody by that: a
@@ -25,6 +25,7 @@ import (
 // connection that has died silently, is replaced.
 const (
 	maxFlights   = 3
+	maxAlone     = 2
 	maxPipeline  = 64                     // calls: few enough that the server answers the first ones soon
 	flightIsLate = 200 * time.Millisecond // from then on it does not count any more
 	maxHung      = 64                     // bounds the late ones
@@ -124,7 +125,7 @@ func (s *sharer) do(ctx context.Context, r *member) (any, error) {
 		return nil, errHung
 	}
 	r.budget = driver.BudgetOnly(ctx)
-	if s.direct && r.budget && len(s.queue) == 0 && s.underWay() == 0 {
+	if s.direct && r.budget && len(s.queue) == 0 && s.underWay() < maxAlone {
 		f := s.depart()
 		s.mu.Unlock()
 		// No goroutine: the wake-ups of two would cost more than the script.

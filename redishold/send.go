@@ -89,7 +89,11 @@ func sendAlone(ctx context.Context, client redis.UniversalClient, p *parcel) {
 // send sends calls together and gives each its own answer.
 func (s *sharer) send(batch []*member) {
 	if len(batch) == 1 {
-		sendOne(batch[0].ctx, s.client, batch[0])
+		ctx := batch[0].ctx
+		if s.direct && batch[0].budget {
+			ctx = &patient{Context: ctx}
+		}
+		sendOne(ctx, s.client, batch[0])
 		return
 	}
 	// Nobody's own context: one who gives up must not end the call of the others.
