@@ -17,6 +17,8 @@ var rules = []rule{
 	undeclared, guardUnseen, riskAccepted, uncontended, declaredIdempotent, unused,
 }
 
+const day = 24 * time.Hour
+
 // rulesInShadow are for a lock in shadow mode: what the others look at does not hurt it.
 var rulesInShadow = []rule{drifted, inShadow, unused}
 
@@ -110,32 +112,60 @@ func reasons(s *subject) (text string) {
 }
 
 // lasted is how long attempts were skipped behind a term. Hosts whose clocks differ by a day would make a day of it; but if all
-// terms have told their end, none was longer than the longest.
+// terms have told their end, none was longer than the longest. No more than that day is put down to the clocks.
 func (s *subject) lasted(b ledger.Block) time.Duration {
-	took := b.Last.Sub(b.First)
-	if uint64(s.Hold.Count()) < s.Get(ledger.Granted) || s.declared == nil {
+	took, ended := b.Last.Sub(b.First), uint64(s.Hold.Count())
+	if ended == 0 || ended < s.Get(ledger.Granted) || s.declared == nil {
 		return took
 	}
-	return min(took, max(s.Hold.Max(), s.declared.MinHold)+time.Second) // the times of attempts are in seconds
+	longest := max(s.Hold.Max(), s.declared.MinHold) + time.Second // the times of attempts are in seconds
+	return min(took, max(longest, took-24*time.Hour))
 }
 
-func blocking(s *subject) (found []Finding) {
-	median := s.Hold.Median()
+// usual is what runs take usually, as far as so many tell it.
+func (s *subject) usual() (d time.Duration, says string) {
+	switch n := s.Hold.Count(); {
+	case n >= 20:
+		return s.Hold.Median(), fmt.Sprintf("when half of all runs take %s or less", span(s.Hold.Median()))
+	case n > 0:
+		return s.Hold.Max(), fmt.Sprintf("when the longest of %s took %s", times(uint64(n), "run", "runs"), span(s.Hold.Max()))
+	}
+	return 0, "and no run has ended in this period"
+}
+
+// starved says that nobody has got the lock in the last three days, though it was attempted.
+func (s *subject) starved() bool {
+	before := s.period.To.Add(-3 * day)
+	return s.period.Days() >= 3 && s.LastGrant.Before(before) && s.LastTry.After(before)
+}
+
+func blocking(s *subject) []Finding {
+	usual, says := s.usual()
+	var worst *Finding
+	var longest time.Duration
 	for _, b := range s.Blocks {
 		took := s.lasted(b)
-		if b.Skips < 10 || s.Hold.Count() < 20 || took <= 10*median {
+		still := s.starved() && b.Last.After(s.period.To.Add(-3*day))
+		few := s.Hold.Count() < 20 // then only what has lasted for days says anything
+		if b.Skips < 10 || took <= 10*usual || few && (!still || took < 3*day) || took <= longest {
 			continue
 		}
-		severity, now := Warning, ""
-		if s.LastGrant.Before(s.period.To.Add(-3*24*time.Hour)) && s.LastTry.After(s.period.To.Add(-3*24*time.Hour)) {
-			severity, now = Error, ", and it has not run since "+date(s.LastGrant)
+		f := Finding{Kind: "blocking", Severity: Warning, Advice: "look at the holder with holdlock inspect; a MaxHold would have ended a stuck one",
+			Evidence: fmt.Sprintf("%d attempts were skipped behind one term, over %s, %s", b.Skips, span(took), says)}
+		if still {
+			f.Severity = Error
+			f.Evidence += ", and nobody has got it " + since(s.LastGrant)
 		}
-		found = append(found, one("blocking", severity,
-			fmt.Sprintf("%d attempts were skipped behind one term, over %s, when half of all runs take %s or less%s",
-				b.Skips, span(took), span(median), now),
-			"look at the holder with holdlock inspect; a MaxHold would have ended a stuck one")...)
+		if few && s.declared != nil && s.declared.MaxHold == holdlock.Forever {
+			f.Severity = Warning
+			f.Advice += "; if it is held for days on purpose, by a leader, let the others wait for it"
+		}
+		worst, longest = &f, took
 	}
-	return found[:min(len(found), 1)]
+	if worst == nil {
+		return nil
+	}
+	return []Finding{*worst}
 }
 
 func notRun(s *subject) []Finding {
@@ -283,7 +313,7 @@ func declaredIdempotent(s *subject) []Finding {
 }
 
 func unused(s *subject) []Finding {
-	if s.declared == nil || s.period.Days() < 14 || s.LastTry.After(s.period.To.Add(-14*24*time.Hour)) {
+	if s.declared == nil || s.period.Days() < 14 || s.LastTry.After(s.period.To.Add(-14*day)) {
 		return nil
 	}
 	last := "never in this period"

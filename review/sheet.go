@@ -66,17 +66,20 @@ func neverReleased(s *subject) Answer {
 	if d == nil {
 		return a
 	}
-	a.Verdict = fmt.Sprintf("free after %s", span(max(d.TTL, d.MinHold)))
+	a.Verdict = fmt.Sprintf("free after %s if its holder dies", span(max(d.TTL, d.MinHold)))
 	a.Why = fmt.Sprintf("a holder that dies blocks it for %s", span(max(d.TTL, d.MinHold)))
 	switch {
 	case d.Shadow:
 		a.Verdict, a.Why = "nothing", "it is in shadow mode: nobody waits for it"
 		return a
 	case d.RenewOff:
+		a.Verdict = fmt.Sprintf("free after %s", span(max(d.TTL, d.MinHold)))
 		a.Why += "; one that hangs does not block it longer, and runs on beside its successor"
 	case d.MaxHold == holdlock.Forever:
+		a.Verdict += ", never if it hangs"
 		a.Why += "; one that hangs and lives blocks it for ever, as MaxHold is off"
 	default:
+		a.Verdict += fmt.Sprintf(", after %s if it hangs", span(d.MaxHold))
 		a.Why += fmt.Sprintf("; one that hangs and lives blocks it for %s (MaxHold)", span(d.MaxHold))
 	}
 	a.Why += fmt.Sprintf("; seen in this period: %s", times(s.Get(ledger.Lapsed), "lapse", "lapses"))
@@ -89,6 +92,9 @@ func neverReleased(s *subject) Answer {
 	}
 	if skips > 1 {
 		a.Why += fmt.Sprintf(", and %d attempts skipped behind one term over %s", skips, span(longest))
+	}
+	if s.starved() {
+		a.Why += "; nobody has got it " + since(s.LastGrant)
 	}
 	return a
 }

@@ -27,6 +27,14 @@ func date(t time.Time) string {
 	return t.UTC().Format("2006-01-02")
 }
 
+// since writes when something happened last.
+func since(t time.Time) string {
+	if t.IsZero() {
+		return "in this period"
+	}
+	return "since " + date(t)
+}
+
 // span writes a duration as people say it, in one unit.
 func span(d time.Duration) string {
 	if d == holdlock.Forever {
