@@ -341,7 +341,7 @@ func uncontended(s *subject) []Finding {
 		return nil
 	}
 	return one("uncontended", Note,
-		fmt.Sprintf("none of %d attempts that the store answered in %.0f days met another holder: with 95%% confidence under %s do", n, s.period.Days(), percent(ruleOfThree(n))),
+		fmt.Sprintf("none of %d attempts in %.0f days met another holder: with 95%% confidence under %s do", n, s.period.Days(), percent(ruleOfThree(n))),
 		"if the work is safe to run twice, the lock can go; try shadow mode first")
 }
 
