@@ -36,7 +36,7 @@ func longEnough(s *subject) Answer {
 	case n == 0 && expired == 0:
 		a.Why = "no run has ended in this period"
 		if seen.from.After(s.period.From) {
-			a.Why = fmt.Sprintf("no run has ended since its settings were changed, on the day before %s", date(seen.from))
+			a.Why = fmt.Sprintf("no run has ended since its settings were changed; the days to %s, on which others were in use, do not count", date(seen.from.Add(-day)))
 		}
 	case s.declared.RenewOff:
 		limit := s.declared.TTL - holdlock.Margin(s.declared.TTL)

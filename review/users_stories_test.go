@@ -178,7 +178,7 @@ var stories = []story{
 		for range 2 {
 			r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
 			m.beside(func() {
-				for !m.over() { // each run is a program of its own, as of a command
+				for m.day() < 29.9 { // each run is a program of its own, as of a command
 					p, o := m.program(), holdlock.LockOptions{TTL: minute}
 					if m.day() > at {
 						o = declared(minute)

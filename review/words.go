@@ -44,7 +44,7 @@ func span(d time.Duration) string {
 		of   time.Duration
 		name string
 	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
-		if d >= 2*u.of || d == u.of || u.of == time.Millisecond && d >= u.of {
+		if d >= 2*u.of || d == u.of || u.of <= time.Second && d >= u.of {
 			return number(float64(d)/float64(u.of)) + " " + u.name
 		}
 	}
