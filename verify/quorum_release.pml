@@ -14,7 +14,7 @@
      (C) A term that nobody holds stands for no longer than its TTL, counted from the arrival of what was sent for it before its end.
 
    check holds   -DNODES=1 -DASKS=2               one node, asked up to twice in a use
-   check holds   -DTICKS=1                        two nodes
+   check holds   -DTICKS=0                        two nodes
    check holds   -DNODES=1 -DASKS=2 -DATONCE      the end is sent at once, and always with a tombstone: as safe, and dearer
    check refuted -DNODES=1 -DNOWAIT               the end is sent at once, and without one
    check refuted -DNODES=1 -DNOTOMB               without an answer the end is sent like any other
@@ -117,20 +117,24 @@ inline finish(g, k) {
 	if :: k != FIRST -> over[AT(i, g)] = true :: else fi
 }
 
+#define ASKED(g) lateAsks[AT(i, g)] > 0 -> which = g
+#define ENDED(g, k) lateEnds[LATE(i, g, k)] > 0 -> which = (g) * 3 + k
+
 proctype Node(byte i) {
+	byte which;
 	bool ok;
 end:	do
 	:: atomic { asked[i] == SENT -> acquire(use, ok);
 		if :: ok -> asked[i] = YES :: else -> asked[i] = NO fi; ok = false }
-	:: atomic { lateAsks[AT(i, 0)] > 0 -> lateAsks[AT(i, 0)]--; acquire(0, ok); ok = false }
-	:: atomic { lateAsks[AT(i, 1)] > 0 -> lateAsks[AT(i, 1)]--; acquire(1, ok); ok = false }
+	:: atomic { if :: ASKED(0) :: ASKED(1) fi;
+		lateAsks[AT(i, which)]--; acquire(which, ok); ok = false; which = 0 }
 	:: atomic { ending[i] == SENT -> finish(use, kind[i]); ending[i] = YES }
-	:: atomic { lateEnds[LATE(i, 0, PLAIN)] > 0 -> lateEnds[LATE(i, 0, PLAIN)]--; finish(0, PLAIN) }
-	:: atomic { lateEnds[LATE(i, 0, FIRST)] > 0 -> lateEnds[LATE(i, 0, FIRST)]--; finish(0, FIRST) }
-	:: atomic { lateEnds[LATE(i, 0, TOMBSTONE)] > 0 -> lateEnds[LATE(i, 0, TOMBSTONE)]--; finish(0, TOMBSTONE) }
-	:: atomic { lateEnds[LATE(i, 1, PLAIN)] > 0 -> lateEnds[LATE(i, 1, PLAIN)]--; finish(1, PLAIN) }
-	:: atomic { lateEnds[LATE(i, 1, FIRST)] > 0 -> lateEnds[LATE(i, 1, FIRST)]--; finish(1, FIRST) }
-	:: atomic { lateEnds[LATE(i, 1, TOMBSTONE)] > 0 -> lateEnds[LATE(i, 1, TOMBSTONE)]--; finish(1, TOMBSTONE) }
+	:: atomic {
+		if
+		:: ENDED(0, PLAIN) :: ENDED(0, FIRST) :: ENDED(0, TOMBSTONE)
+		:: ENDED(1, PLAIN) :: ENDED(1, FIRST) :: ENDED(1, TOMBSTONE)
+		fi;
+		lateEnds[AT(i, 0) * 3 + which]--; finish(which / 3, which % 3); which = 0 }
 	:: atomic { owner[i] == 0 -> owner[i] = SUCCESSOR; released[i] = false }
 	:: atomic { owner[i] == SUCCESSOR -> owner[i] = 0 }
 	od
@@ -163,6 +167,7 @@ inline answered(i, what) {
 }
 
 proctype Caller(byte i) { /* one for each node, since he does not wait for one of them to ask the next */
+	byte what;
 end:	do
 	/* A node that is suspect is not asked, and that is an answer. */
 	:: atomic { phase == OPEN && asked[i] == NONE && place[i] != GRANTED && asks[i] < ASKS ->
@@ -171,14 +176,14 @@ end:	do
 #ifdef RENEWS
 	:: atomic { phase != OPEN && place[i] == GRANTED && owner[i] == CALLER && startedBy[i] == use -> left[i] = TTL }
 #endif
-	:: atomic { asked[i] == YES -> answered(i, GRANTED) }
-	:: atomic { asked[i] == NO -> answered(i, REFUSED) }
 	:: atomic { asked[i] != NONE ->
 		if
-		:: asked[i] == SENT -> lateAsks[AT(i, use)]++
-		:: skip /* lost, or answered in vain */
+		:: asked[i] == YES -> what = GRANTED
+		:: asked[i] == NO -> what = REFUSED
+		:: asked[i] == SENT -> lateAsks[AT(i, use)]++; what = FAILED
+		:: what = FAILED /* lost, or answered in vain */
 		fi;
-		answered(i, FAILED) }
+		answered(i, what); what = 0 }
 
 	:: atomic { todo[i] == DUE && ending[i] == NONE && sends[i] < SENDS -> sends[i]++; ending[i] = SENT }
 	:: atomic { ending[i] == YES -> ending[i] = NONE;
