@@ -161,29 +161,38 @@ func unheard(err error) bool { return silent(err) || errors.Is(err, context.Canc
 // not to be asked is answered for at once, on the caller's.
 func call[T any](d *Driver, n *node, limit time.Duration, f func(context.Context) (T, error), done func(T, error)) {
 	var zero T
-	limit = min(limit, d.opts.NodeTimeout)
-	start := func(one flight) {
-		started := d.background(func() {
-			ctx, cancel := driver.WithBudget(context.Background(), limit) // see Close: nodes end what is under way
-			defer cancel()
-			v, err := f(ctx)
-			d.answered(n, time.Now(), one, err)
-			done(v, err)
-			if !silent(err) {
-				d.pay(n)
-			}
+	one, err := d.admit(n, time.Now(), nil)
+	if errors.Is(err, errBusy) {
+		one, err = d.admit(n, time.Now(), &queued{
+			start:  func(one flight) { launch(d, n, one, limit, f, done) },
+			refuse: func(err error) { done(zero, err) },
 		})
-		if !started {
-			d.answered(n, time.Now(), one, nil)
-			done(zero, fmt.Errorf("%w (%w)", driver.ErrClosed, driver.ErrNotApplied))
-		}
 	}
-	one, err := d.admit(n, time.Now(), &queued{start, func(err error) { done(zero, err) }})
 	switch {
 	case err == nil:
-		start(one)
+		launch(d, n, one, limit, f, done)
 	case !errors.Is(err, errBusy):
 		done(zero, err)
+	}
+}
+
+// launch makes a call that has been admitted.
+func launch[T any](d *Driver, n *node, one flight, limit time.Duration, f func(context.Context) (T, error), done func(T, error)) {
+	limit = min(limit, d.opts.NodeTimeout)
+	started := d.background(func() {
+		ctx, cancel := driver.WithBudget(context.Background(), limit) // see Close: nodes end what is under way
+		defer cancel()
+		v, err := f(ctx)
+		d.answered(n, time.Now(), one, err)
+		done(v, err)
+		if !silent(err) {
+			d.pay(n)
+		}
+	})
+	if !started {
+		var zero T
+		d.answered(n, time.Now(), one, nil)
+		done(zero, fmt.Errorf("%w (%w)", driver.ErrClosed, driver.ErrNotApplied))
 	}
 }
 
