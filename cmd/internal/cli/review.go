@@ -136,11 +136,7 @@ func (r *reviewCmd) print(g *globals, locks []*ledger.Lock, findings []review.Fi
 	case len(locks) == 0:
 		fmt.Fprintf(g.stderr, "holdlock: no lock has been used in %s since %s\n", readable(t.Location), p.From.Format(time.DateOnly))
 	case len(findings) == 0:
-		what := "locks"
-		if len(locks) == 1 {
-			what = "lock"
-		}
-		fmt.Fprintf(g.stderr, "holdlock: %d %s reviewed, nothing to say\n", len(locks), what)
+		fmt.Fprintf(g.stderr, "holdlock: %s reviewed, nothing to say\n", count(len(locks), "lock", "locks"))
 	}
 	return nil
 }
