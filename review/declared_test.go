@@ -64,8 +64,16 @@ func TestChangedDeclaration(t *testing.T) {
 			"", "overrunning",
 		},
 		{
-			"it was raised too far", off(time.Minute), off(time.Hour), usage(counts{ledger.LostExpired: 3}, many(3, time.Minute)...), usage(nil, many(150, time.Minute)...),
-			"TTL too long", "overrunning",
+			"it was raised too far, as far as is known", off(time.Minute), off(time.Hour), usage(counts{ledger.LostExpired: 3}, many(3, time.Minute)...), usage(nil, many(150, time.Minute)...),
+			"", "overrunning",
+		},
+		{
+			"it was raised far beyond all runs", off(10 * time.Minute), off(time.Hour), usage(nil, many(3, 2*time.Minute)...), usage(nil, many(150, time.Minute)...),
+			"TTL too long", "TTL too long",
+		},
+		{
+			"it was raised for runs that are rare", off(10 * time.Minute), off(time.Hour), usage(nil, many(3, 4*time.Minute)...), usage(nil, many(150, time.Minute)...),
+			"", "",
 		},
 		{
 			"renewal was turned off", on(time.Minute, 24*time.Hour), off(10 * time.Minute), usage(nil, many(30, time.Hour)...), usage(nil, many(30, time.Minute)...),

@@ -229,8 +229,9 @@ func ttlTooLong(s *subject) []Finding {
 		return nil
 	}
 	d, seen := s.declared, s.asDeclared(sameTimes)
-	longest, n, grants := seen.Hold.Max(), seen.Hold.Count(), seen.Get(ledger.Granted)
-	if d.RenewOff && d.TTL > time.Minute && n >= 100 && d.TTL > 20*longest && seen.Get(ledger.LostExpired) == 0 {
+	// Work takes what it takes under any setting: nobody is told to lower a TTL below what has been seen, or when that is not known.
+	longest, n, grants := s.Hold.Max(), seen.Hold.Count(), seen.Get(ledger.Granted)
+	if d.RenewOff && d.TTL > time.Minute && n >= 100 && d.TTL > 20*longest && s.Get(ledger.LostExpired) == 0 {
 		return one("TTL too long", Warning,
 			fmt.Sprintf("the expiry is %s, and the longest of %d runs took %s: when a worker dies, nobody runs for the rest of it",
 				span(d.TTL), n, span(longest)),
