@@ -136,10 +136,14 @@ func (s *scan) checkRedisSet(l *lock) {
 			}
 		}
 	}
-	if !s.isLock(l, in, related) {
+	doubt := l.redis.doubt
+	if doubt == "" && !s.isLock(l, in, related) {
+		doubt = "nothing here says whether this is a lock"
+	}
+	if doubt != "" {
 		l.Maybe = true
 		for _, f := range []Fault{NoExpiry, UncheckedRelease, GuessableValue, ReleaseContext, LossIgnored} {
-			l.unknown(f, "nothing here says whether this is a lock")
+			l.unknown(f, doubt)
 		}
 		return
 	}
