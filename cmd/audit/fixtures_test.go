@@ -182,7 +182,7 @@ func TestFixtureAnswers(t *testing.T) {
 			t.Errorf("missing: %s", w)
 		}
 	}
-	if len(wanted) < 20 {
+	if len(wanted) < 40 {
 		t.Errorf("only %d answers are named", len(wanted))
 	}
 }

@@ -20,18 +20,19 @@ func library(fn *types.Func) (path, name string) {
 	if fn.Pkg() == nil {
 		return "", fn.Name()
 	}
-	path = fn.Pkg().Path()
-	if i := strings.LastIndex(path, "/vendor/"); i >= 0 {
-		path = path[i+len("/vendor/"):]
-	}
-	if v := majorVersion.FindStringIndex(path); v != nil {
-		path = path[:v[0]]
-	}
 	name = fn.Name()
 	if recv := fn.Signature().Recv(); recv != nil {
 		name = typeName(recv.Type()) + "." + name
 	}
-	return path, name
+	return unversioned(fn.Pkg().Path()), name
+}
+
+// unversioned is an import path without the major version at its end, and without the vendor directory it may stand in.
+func unversioned(path string) string {
+	if i := strings.LastIndex(path, "/vendor/"); i >= 0 {
+		path = path[i+len("/vendor/"):]
+	}
+	return majorVersion.ReplaceAllString(path, "")
 }
 
 // typeName is the name of a named type or of what a pointer points to, without its package.

@@ -213,10 +213,13 @@ func (s *scan) noteBuilder(c inspector.Cursor, call *ast.CallExpr, fn *types.Fun
 			}
 		}
 	}
-	if _, built := outer.Node().(*ast.CallExpr); !built || !strings.HasSuffix(show(outer.Node().(*ast.CallExpr).Fun), "Build") {
-		if ttl.State == TTLNone {
-			ttl = TTL{State: TTLUnknown, Expr: "set later"} // the chain goes on elsewhere
-		}
+	built := false
+	if last, ok := outer.Node().(*ast.CallExpr); ok {
+		sel, ok := last.Fun.(*ast.SelectorExpr)
+		built = ok && sel.Sel.Name == "Build"
+	}
+	if !built && ttl.State == TTLNone {
+		ttl = TTL{State: TTLUnknown, Expr: "set later"} // the chain goes on elsewhere
 	}
 	if r.key != nil {
 		s.noteSet(c, fn, ttl, r)
