@@ -81,7 +81,7 @@ func answer(reply any) (word string, rest []string, err error) {
 	}
 	switch all[0] {
 	case "V":
-		return "", nil, fmt.Errorf("%w: %w", driver.ErrDamaged, errVersion("?"))
+		return "", nil, fmt.Errorf("%w: %w", driver.ErrDamaged, errVersion(strings.Join(all[1:], "")))
 	default:
 		return all[0], all[1:], nil
 	}
