@@ -97,23 +97,21 @@ func (e *NoMajorityError) Unwrap() []error {
 	if e.Abstaining > 0 && e.Answered >= e.Need {
 		all = append(all, driver.ErrAbstains)
 	}
-	unread, newer := 0, 0
+	damaged, newer := 0, 0
 	for _, n := range e.Nodes {
+		all = append(all, foreign{n.Err})
 		if errors.Is(n.Err, driver.ErrDamaged) {
-			unread++
+			damaged++
 		}
 		if errors.Is(n.Err, driver.ErrNewer) {
 			newer++
 		}
 	}
-	if e.certain && e.Of-unread < e.Need { // the others cannot grant it either, when all of them answer again
+	if e.certain && damaged > e.Of-e.Need { // without these there is no majority
 		all = append(all, driver.ErrDamaged)
 		if newer > 0 {
 			all = append(all, driver.ErrNewer)
 		}
-	}
-	for _, n := range e.Nodes {
-		all = append(all, foreign{n.Err})
 	}
 	return all
 }

@@ -165,8 +165,7 @@ func errVersion(s string) error {
 	if newer(s) {
 		return fmt.Errorf("the key holds %.20q, which is of a newer wire version than 1: it was written by a newer holdlock; upgrade this one (%w)", s, driver.ErrNewer)
 	}
-	return fmt.Errorf("the key holds %.20q, which is not of wire version 1: it was damaged, or written by another program; "+
-		"look at it and delete it, or choose another namespace", s)
+	return fmt.Errorf("the key holds %.20q, which is not of wire version 1: it was damaged, or written by another program", s)
 }
 
 // newer says whether a slot or record is of a version that is not known yet: its first sign is its version.

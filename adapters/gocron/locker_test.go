@@ -231,7 +231,8 @@ func TestBadInput(t *testing.T) {
 	}
 	defer client.Shutdown(context.Background())
 	for _, o := range []*Options{
-		{Name: "a/b", Lock: holdlock.LockOptions{MinHold: 1}}, {Lock: holdlock.LockOptions{MinHold: 1, Wait: time.Second}},
+		{Name: "a/b", Lock: holdlock.LockOptions{MinHold: 1}},
+		{Lock: holdlock.LockOptions{MinHold: 1, Wait: time.Second}},
 		{Lock: holdlock.LockOptions{MinHold: 1, TTL: 1}},
 	} {
 		if _, err := New(client, o); err == nil {
