@@ -29,6 +29,7 @@ const (
 	exitFindings    = 1  // review, doctor, audit: there is something that --fail-on asks to fail for
 	exitUsage       = 64 // EX_USAGE: bad flag, name or URL; nothing was done
 	exitIncomplete  = 65 // EX_DATAERR: audit, review, ls, jobs ls: some code or some records could not be read
+	exitDamaged     = 65 // EX_DATAERR: what stands at the keys of the lock or job cannot be read; nothing was run
 	exitOtherInput  = 65 // EX_DATAERR: the job was begun with another input; nothing was run
 	exitUnavailable = 69 // EX_UNAVAILABLE: the store cannot be reached, read or trusted; nothing was run
 	exitLost        = 70 // EX_SOFTWARE: the lock was lost; the command was stopped before it could pass on
@@ -184,6 +185,8 @@ func classify(err error) (code int, kind string) {
 		return exitOtherInput, "input"
 	case errors.Is(err, holdlock.ErrLost), errors.Is(err, holdlock.ErrShort):
 		return exitLost, "lost"
+	case errors.Is(err, holdlock.ErrDamaged), errors.Is(err, driver.ErrBadRecord):
+		return exitDamaged, "damaged"
 	default: // the store
 		return exitUnavailable, "store"
 	}

@@ -126,7 +126,7 @@ func mayPass(err error) bool {
 		return false
 	}
 	if code, _ := classify(err); code != exitUnavailable || errors.Is(err, holdlock.ErrUnsupported) ||
-		errors.Is(err, holdlock.ErrDamaged) || errors.Is(err, holdlock.ErrShutdown) {
+		errors.Is(err, holdlock.ErrShutdown) {
 		return false
 	}
 	var many *quorumhold.NoMajorityError

@@ -126,7 +126,7 @@ func (r *runCmd) Run(g *globals) error {
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), min(time.Second, g.Timeout))
 		defer cancel()
 		_ = client.Shutdown(ctx) // what is left is left to expire, and was told
 	}()
