@@ -68,7 +68,7 @@ func (n *quorumNode) diagnoseMark(x *examination, who identity) {
 	case lines[2] != who.run && !q.opts.Durable:
 		x.say(check, driver.Caution, "the server has restarted since the last grant here", abstains, "wait")
 	case since != 0 && left > 0:
-		x.say(check, driver.Caution, fmt.Sprintf("it abstains for %s more", left.Round(time.Second)), "one failure more and there is no majority", "wait")
+		x.say(check, driver.Caution, fmt.Sprintf("it abstains for %s more", left.Round(time.Second)), "it grants nothing meanwhile; while a majority does so, no lock can be taken", "wait")
 	default:
 		x.fine(check, "of this quorum, and it remembers all grants")
 	}
