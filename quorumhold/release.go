@@ -18,6 +18,9 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 	if err := d.usable(ctx, verb, key); err != nil {
 		return err
 	}
+	if err := d.tooLong(verb, key, "a KeepFor", req.KeepFor); err != nil {
+		return err
+	}
 	t := d.known(req.Ref)
 	err := d.release(ctx, t, req)
 	if t == nil && errors.Is(err, driver.ErrGone) && ctx.Err() == nil {
