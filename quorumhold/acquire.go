@@ -88,7 +88,11 @@ func (a *attempt) run(ctx context.Context) (driver.Grant, error) {
 		d.stats.rounds.Add(1)
 		began := time.Now()
 		v := a.vote(ctx)
-		pause := min(max(time.Since(began), pauseMin), pauseMax)
+		took := time.Since(began)
+		pause := min(max(took, pauseMin), pauseMax)
+		if v != outOfReach && v != interrupted {
+			d.pace.Store(int64(took))
+		}
 		if v == won {
 			return a.grant(), nil
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -155,7 +156,7 @@ func (d *Driver) diagnoseNodes(byNode [][]driver.Diagnosis, abstain []time.Durat
 		return well, granting
 	case granting < d.need:
 		slices.Sort(left)
-		wait := left[d.need-granting-1].Round(time.Second)
+		wait := time.Duration(math.Ceil(left[d.need-granting-1].Seconds())) * time.Second
 		say("majority", driver.Refuse, fmt.Sprintf("%s; %s of them abstain, so %d can grant", found, strings.Join(abstaining, ", "), granting),
 			fmt.Sprintf("no lock can be taken for %s at least; those that are held are renewed", wait), "wait; "+see)
 		return well, granting

@@ -114,6 +114,7 @@ func (d *Driver) poll(
 		goneAt  int
 		heard   = make([]error, len(d.nodes))
 		changed = make(chan struct{}, 1)
+		began   = time.Now()
 	)
 	answered := func(i int, err error) {
 		mu.Lock()
@@ -157,6 +158,7 @@ func (d *Driver) poll(
 		switch {
 		case did >= d.need:
 			mu.Unlock()
+			d.pace.Store(int64(time.Since(began)))
 			return nil
 		case goneAt > len(d.nodes)-d.need:
 			err := failure(verb, ref.Key, fmt.Errorf("%w (%d of %d nodes do not have it)", gone, goneAt, len(d.nodes)))

@@ -30,6 +30,8 @@ var inFlags = strings.NewReplacer(
 	", or set AllowWeak", "",
 	"quorumhold: MaxTTL", "--quorum-max-ttl",
 	"longer than MaxTTL", "longer than --quorum-max-ttl",
+	"with the same MaxTTL in all", "with the same --quorum-max-ttl in all",
+	"has run for its MaxTTL", "has run for its --quorum-max-ttl",
 	"raise its MaxTTL in all", "raise --quorum-max-ttl in all",
 	"raise MaxTTL in all", "raise --quorum-max-ttl in all",
 	"abstains for MaxTTL", "abstains for --quorum-max-ttl",
