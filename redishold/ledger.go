@@ -22,14 +22,14 @@ const (
 
 // UpdateRecords implements driver.Ledger. A record is written if it is still the one that the new one was made from.
 func (d *Driver) UpdateRecords(ctx context.Context, day driver.Day, locks []string, merge func(lock string, old []byte) []byte) error {
-	const verb = "update the usage of"
+	const verb = "update the usage in"
 	if err := d.usable(ctx, verb, "locks"); err != nil {
 		return err
 	}
 	for len(locks) > 0 {
 		n := min(len(locks), usageBatch)
 		if err := d.updateRecords(ctx, d.usageKey(day), day.TTL(), locks[:n], merge); err != nil {
-			return failure(verb, strings.Join(locks[:min(n, 3)], " "), err)
+			return usageFailure(verb, d.usageKey(day), err)
 		}
 		locks = locks[n:]
 	}
@@ -77,7 +77,7 @@ func (d *Driver) updateRecords(ctx context.Context, key string, ttl time.Duratio
 
 // ReadRecords implements driver.Ledger.
 func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func(day driver.Day, lock string, record []byte) error) error {
-	const verb = "read the usage of"
+	const verb = "read the usage in"
 	if err := d.usable(ctx, verb, "locks"); err != nil {
 		return err
 	}
@@ -90,6 +90,8 @@ func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func
 	case last < 0: // the younger, the more negative
 		first, last = max(first, -today-oddDays), min(last, -oldest)
 	}
+	var foreign []string // keys that are none of ours
+	var why error
 	for day := first; day <= last; day++ {
 		seen := map[string]bool{} // a scan may show a field twice
 		for cursor := uint64(0); ; {
@@ -101,8 +103,12 @@ func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func
 				p.fields, p.next, err = d.client.HScan(ctx, d.usageKey(day), cursor, "", scanCount).Result()
 				return p, err
 			})
+			if damaged(err) {
+				foreign, why = append(foreign, d.usageKey(day)), err
+				break
+			}
 			if err != nil {
-				return failure(verb, fmt.Sprint("day ", day), err)
+				return usageFailure(verb, d.usageKey(day), err)
 			}
 			for i := 0; i+1 < len(p.fields); i += 2 {
 				if seen[p.fields[i]] {
@@ -118,7 +124,18 @@ func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func
 			}
 		}
 	}
+	if why != nil {
+		return usageFailure(verb, strings.Join(foreign, " "), why)
+	}
 	return nil
+}
+
+// usageFailure is failure for the records of a day, and says what helps if they are none.
+func usageFailure(verb, key string, err error) error {
+	if damaged(err) {
+		err = fmt.Errorf("%w; another program has written there: once you have moved it away, with RENAME or DEL, usage is counted again", err)
+	}
+	return failure(verb, key, err)
 }
 
 // oddDays is how far the clock of a program may be ahead of ours for its records to be found.

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -270,7 +271,7 @@ func (r *Recorder) sendBatch(ctx context.Context, b *batch) error {
 }
 
 func (r *Recorder) update(ctx context.Context, day driver.Day, b *batch) error {
-	return r.ledger.UpdateRecords(ctx, day, b.locks(), func(lock string, old []byte) []byte {
+	err := r.ledger.UpdateRecords(ctx, day, b.locks(), func(lock string, old []byte) []byte {
 		out, err := b.merge(lock, old)
 		if err != nil {
 			r.warn(lock, err)
@@ -278,6 +279,11 @@ func (r *Recorder) update(ctx context.Context, day driver.Day, b *batch) error {
 		}
 		return out
 	})
+	if errors.Is(err, driver.ErrDamaged) { // as with a single record: kept, these counts would hold up all that come after them
+		r.warn(fmt.Sprintf("(all of day %d)", day), err)
+		return nil
+	}
+	return err
 }
 
 // collect takes what the entries have into a batch for each day. A batch that has been tried is not added to: the store may have

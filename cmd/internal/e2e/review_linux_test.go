@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -140,6 +141,28 @@ func TestReviewOfMaxHold(t *testing.T) {
 	}
 	if r := b.run("review", "job"); !strings.Contains(r.out, "1 run was cut off at MaxHold, 8 s") {
 		t.Errorf("review: %+v", r)
+	}
+}
+
+// TestReviewOfOccupiedKeys finds keys of another program where the usage of a day should be.
+func TestReviewOfOccupiedKeys(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartRedis(t)
+	b := newBox(t)
+	b.onRedis("redis://" + server.Addr)
+	if r := b.run("run", "job", "--double-run", "costly", "--", "true"); r.code != 0 {
+		t.Fatalf("run: %+v", r)
+	}
+	yesterday := fmt.Sprintf("holdlock:{usage:%d}", driver.DayOf(time.Now())-1)
+	server.Do(t, "SET", yesterday, "what")
+	r := b.run("review", "job")
+	if r.code != 65 || !strings.Contains(r.out, "none of 1 attempts") {
+		t.Errorf("review: %+v, want 65 and the sheet of what can be read", r)
+	}
+	contains(t, "review", r.err, yesterday, "RENAME", "incomplete")
+	server.Do(t, "DEL", yesterday)
+	if r := b.run("review", "job"); r.code != 0 || r.err != "" {
+		t.Errorf("review after it is gone: %+v", r)
 	}
 }
 
