@@ -81,18 +81,9 @@ func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func
 	if err := d.usable(ctx, verb, "locks"); err != nil {
 		return err
 	}
-	// No record is older than this, nor younger but by a clock that is wrong, and nobody wants to ask for a million days.
-	today := driver.DayOf(time.Now())
-	oldest := today - driver.Day(2*driver.RecordTTL/(24*time.Hour))
-	switch {
-	case first > 0:
-		first, last = max(first, oldest), min(last, today+oddDays)
-	case last < 0: // the younger, the more negative
-		first, last = max(first, -today-oddDays), min(last, -oldest)
-	}
 	var foreign []string // keys that are none of ours
 	var why error
-	for day := first; day <= last; day++ {
+	for _, day := range recordDays(first, last, driver.DayOf(time.Now())) {
 		seen := map[string]bool{} // a scan may show a field twice
 		for cursor := uint64(0); ; {
 			type page struct {
@@ -128,6 +119,22 @@ func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func
 		return usageFailure(verb, strings.Join(foreign, " "), why)
 	}
 	return nil
+}
+
+// recordDays returns the days from first to last of which there can be records. None is older than this, nor younger but by a clock
+// that is wrong, and nobody wants to ask for a million days.
+func recordDays(first, last, today driver.Day) (days []driver.Day) {
+	oldest, youngest := today-driver.Day(2*driver.RecordTTL/(24*time.Hour)), today+oddDays
+	for day := max(first, -youngest); day <= min(last, -oldest); day++ { // sums: the younger, the more negative
+		days = append(days, day)
+	}
+	if first <= 0 && last >= 0 {
+		days = append(days, 0)
+	}
+	for day := max(first, oldest); day <= min(last, youngest); day++ {
+		days = append(days, day)
+	}
+	return days
 }
 
 // usageFailure is failure for the records of a day, and says what helps if they are none.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -119,6 +120,19 @@ var ledgerCases = []testCase{
 		})
 		if !errors.Is(err, enough) || n != 1 {
 			r.Errorf("R12: ReadRecords called %d times and returned %v", n, err)
+		}
+	}},
+	{"R12/AnyDays", func(r *rig) { // a range that has all days in it is read in no time
+		l := r.ledger(r.open())
+		if l == nil {
+			return
+		}
+		days := []driver.Day{-today(), 0, today() - 1, today()}
+		for _, day := range days {
+			r.update(l, day, []string{"a"}, func(string, []byte) []byte { return []byte("x") })
+		}
+		if got := r.records(l, math.MinInt32, math.MaxInt32); len(got) != len(days) {
+			r.Errorf("R12: of %d records, %d are found in all days: %v", len(days), len(got), got)
 		}
 	}},
 	{"R12/LocksAreNotTouched", func(r *rig) {
