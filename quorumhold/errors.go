@@ -97,8 +97,15 @@ func (e *NoMajorityError) Unwrap() []error {
 	if e.Abstaining > 0 && e.Answered >= e.Need {
 		all = append(all, driver.ErrAbstains)
 	}
+	damaged := 0
 	for _, n := range e.Nodes {
 		all = append(all, foreign{n.Err})
+		if errors.Is(n.Err, driver.ErrDamaged) {
+			damaged++
+		}
+	}
+	if e.certain && damaged > e.Of-e.Need { // without these there is no majority
+		all = append(all, driver.ErrDamaged)
 	}
 	return all
 }
@@ -111,7 +118,7 @@ type foreign struct{ error }
 func (f foreign) Is(target error) bool {
 	for _, word := range []error{
 		driver.ErrGone, driver.ErrBroken, driver.ErrNotApplied, driver.ErrTokenPassed, driver.ErrClosed, driver.ErrAbstains,
-		context.Canceled,
+		driver.ErrDamaged, context.Canceled,
 	} {
 		if target == word {
 			return false

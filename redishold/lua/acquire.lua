@@ -19,7 +19,11 @@ if s then
   if find(s, mine, 85, true) or nonce(s) == mine and state(s) == 'R' then return {'U'} end
   if free(s) > now then
     if not place or place == '' then return {'H', digits(now), s} end
-    local n = redis.call('LPOS', line, place)
+    local n = redis.pcall('LPOS', line, place)
+    if type(n) == 'table' then
+      if find(n.err, 'WRONGTYPE', 1, true) then return {'L'} end
+      return n
+    end
     redis.call('PEXPIRE', line, LINE)  -- before, so that who lacks the right leaves no line without expiry
     if n then
       n = n + 1

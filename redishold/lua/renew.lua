@@ -25,5 +25,9 @@ local function renew(i)
 end
 
 local out = {}
-for i = 1, #KEYS / STRIDE do out[i] = renew(i) end
+for i = 1, #KEYS / STRIDE do
+  local answer, refused = apart(renew, i)
+  if refused then return answer end
+  out[i] = answer
+end
 return out
