@@ -428,3 +428,33 @@ func TestALapseIsToldThroughFailedAttempts(t *testing.T) {
 		}
 	})
 }
+
+// A key that cannot be read on one node is that node's failure; on so many that the others are no majority, it is the answer.
+func TestDamagedOnAMajority(t *testing.T) {
+	damaged, down := fmt.Errorf("slot: %w", driver.ErrDamaged), errors.New("down")
+	newer := fmt.Errorf("%w: %w", damaged, driver.ErrNewer)
+	for _, c := range []struct {
+		nodes          []error
+		certain        bool
+		damaged, newer bool
+	}{
+		{[]error{damaged, down, down}, true, false, false},
+		{[]error{damaged, damaged, damaged}, true, true, false},
+		{[]error{damaged, damaged, damaged}, false, false, false}, // a grant may stand somewhere
+		{[]error{damaged, damaged, newer}, true, true, true},
+	} {
+		e := &NoMajorityError{Of: 5, Need: 3, certain: c.certain}
+		for _, err := range c.nodes {
+			e.Nodes = append(e.Nodes, NodeFailure{"n", err})
+		}
+		if got := errors.Is(e, driver.ErrDamaged); got != c.damaged {
+			t.Errorf("%+v: ErrDamaged is %v", c, got)
+		}
+		if got := errors.Is(e, driver.ErrNewer); got != c.newer {
+			t.Errorf("%+v: ErrNewer is %v", c, got)
+		}
+		if got := errors.Is(e, driver.ErrNotApplied); got != c.certain {
+			t.Errorf("%+v: ErrNotApplied is %v", c, got)
+		}
+	}
+}

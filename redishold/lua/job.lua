@@ -11,7 +11,7 @@ local function readAt(at, undone, done)
     if find(raw.err, 'WRONGTYPE', 1, true) then return {bad = 'kind'} end
     return {fail = raw}
   end
-  if raw ~= '' and sub(raw, 1, 1) ~= '1' then return {bad = 'version'} end
+  if find(raw, '^[2-9]') then return {bad = 'version'} end
   if #raw < 130 or not find(raw, '^1[ORSD][-len][-h][-ol][-x]') or find(sub(raw, 7, 54), '%D') or
     find(sub(raw, 55, 86), '[^0-9a-f]') or find(sub(raw, 87, 130), '%D') then
     return {bad = 'damaged'}
