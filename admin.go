@@ -54,7 +54,7 @@ func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[Info, error]
 			return yield(c.info(t), nil)
 		})
 		if err != nil {
-			yield(Info{}, fmt.Errorf("listing locks of %s: %w: %w", c.traits.Location, ErrUnreachable, err))
+			yield(Info{}, fmt.Errorf("listing locks of %s: %w", c.traits.Location, unread(err)))
 		}
 	}
 }
@@ -106,10 +106,17 @@ func (c *Client) inspect(ctx context.Context, name, key string) (term driver.Ter
 		return found{t, ok}, err
 	}, discard)
 	if err != nil {
-		return term, false, fmt.Errorf("inspecting lock %s in %s: %w: %w",
-			describe(name, key), c.traits.Location, ErrUnreachable, err)
+		return term, false, fmt.Errorf("inspecting lock %s in %s: %w", describe(name, key), c.traits.Location, unread(err))
 	}
 	return f.term, f.ok, nil
+}
+
+// unread is why something could not be shown: the store was not reached, or was, and cannot say.
+func unread(err error) error {
+	if errors.Is(err, ErrDamaged) || errors.Is(err, driver.ErrBadRecord) || errors.Is(err, driver.ErrAbstains) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
 // BreakOptions say how a lock is broken.

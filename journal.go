@@ -70,7 +70,7 @@ func (c *Client) Job(ctx context.Context, name, key string) (info JobInfo, ok bo
 		return found{j, ok}, err
 	}, discard)
 	if err != nil {
-		return JobInfo{}, false, fmt.Errorf("inspecting job %s in %s: %w: %w", describe(name, key), c.traits.Location, ErrUnreachable, err)
+		return JobInfo{}, false, fmt.Errorf("inspecting job %s in %s: %w", describe(name, key), c.traits.Location, unread(err))
 	}
 	if !f.ok {
 		return JobInfo{}, false, nil

@@ -56,7 +56,7 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 	a := &attempt{d: d, req: req, start: time.Now(), used: map[string]bool{}}
 	a.term = d.newTerm(req, req.Ref.Nonce)
 	if t := d.known(req.Ref); t != nil {
-		a.term.node = t.node
+		a.term.inherit(t)
 	}
 	return a.run(ctx)
 }

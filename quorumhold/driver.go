@@ -115,6 +115,9 @@ type broken struct {
 	drift bool // nodes are asked for the bare TTL
 	seeds bool // nodes that lack a term are not given it
 	doubt bool // nodes that do not answer are asked all the same
+	busy  bool // calls of a node that has enough to do are not made
+	// Of several requests to start a term at a node only the last counts, and what is not confirmed is repeated as it was.
+	ghosts bool
 }
 
 // makeTraits takes the weakest of the nodes for each fact.

@@ -19,7 +19,7 @@ const lookGrace = 250 * time.Millisecond
 
 // gather asks all nodes and returns the answers of a majority, and of those others that are not much slower. answers[i] is
 // nil if node i has not answered.
-func gather[T any](ctx context.Context, d *Driver, verb, key string, ask func(context.Context, driver.Lister) (T, error)) ([]*T, error) {
+func gather[T any](ctx context.Context, d *Driver, verb, key string, ask func(context.Context, *node) (T, error)) ([]*T, error) {
 	var (
 		mu      sync.Mutex
 		answers = make([]*T, len(d.nodes))
@@ -30,12 +30,7 @@ func gather[T any](ctx context.Context, d *Driver, verb, key string, ask func(co
 	)
 	for i, n := range d.nodes {
 		call(d, n, d.opts.NodeTimeout, func(ctx context.Context) (T, error) {
-			l, ok := driver.As[driver.Lister](n.Driver)
-			if !ok {
-				var zero T
-				return zero, fmt.Errorf("it cannot show terms: %w", errors.ErrUnsupported)
-			}
-			return ask(ctx, l)
+			return ask(ctx, n)
 		}, func(v T, err error) {
 			mu.Lock()
 			open--
@@ -89,13 +84,24 @@ func gather[T any](ctx context.Context, d *Driver, verb, key string, ask func(co
 	return nil, e
 }
 
+func (n *node) lister() (driver.Lister, error) {
+	if l, ok := driver.As[driver.Lister](n.Driver); ok {
+		return l, nil
+	}
+	return nil, fmt.Errorf("it cannot show terms: %w", errors.ErrUnsupported)
+}
+
 // Inspect implements driver.Lister. A key is held if the same term stands at a majority of nodes, as far as can be seen: a
-// node that does not answer may have it as well.
+// node that does not answer may have it as well. If none does and nobody could be granted it, the error is driver.ErrAbstains.
 func (d *Driver) Inspect(ctx context.Context, key string) (driver.Term, bool, error) {
 	if err := d.usable(ctx, "inspect", key); err != nil {
 		return driver.Term{}, false, err
 	}
-	answers, err := gather(ctx, d, "inspect", key, func(ctx context.Context, l driver.Lister) ([]driver.Term, error) {
+	answers, err := gather(ctx, d, "inspect", key, func(ctx context.Context, n *node) ([]driver.Term, error) {
+		l, err := n.lister()
+		if err != nil {
+			return nil, err
+		}
 		t, ok, err := l.Inspect(ctx, key)
 		if !ok || err != nil {
 			return nil, err
@@ -107,7 +113,7 @@ func (d *Driver) Inspect(ctx context.Context, key string) (driver.Term, bool, er
 	}
 	found := d.standing(answers)
 	if len(found) == 0 {
-		return driver.Term{}, false, nil
+		return driver.Term{}, false, d.mayGrant(ctx, "inspect", key)
 	}
 	return found[0], true, nil
 }
@@ -163,14 +169,18 @@ func (d *Driver) standing(answers []*[]driver.Term) []driver.Term {
 	return out
 }
 
-// List implements driver.Lister.
+// List implements driver.Lister. Where nothing is held and nothing could be granted, the error is driver.ErrAbstains.
 func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]driver.Term, error) {
 	var out []driver.Term
-	for {
+	for from := after; ; {
 		if err := d.usable(ctx, "list", prefix); err != nil {
 			return nil, err
 		}
-		answers, err := gather(ctx, d, "list", prefix, func(ctx context.Context, l driver.Lister) ([]driver.Term, error) {
+		answers, err := gather(ctx, d, "list", prefix, func(ctx context.Context, n *node) ([]driver.Term, error) {
+			l, err := n.lister()
+			if err != nil {
+				return nil, err
+			}
 			return l.List(ctx, prefix, after, limit)
 		})
 		if err != nil {
@@ -189,6 +199,9 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 			if !more || t.Key <= end {
 				out = append(out, t)
 			}
+		}
+		if !more && len(out) == 0 && from == "" {
+			return nil, d.mayGrant(ctx, "list", prefix)
 		}
 		if !more || len(out) >= limit {
 			return out[:min(limit, len(out))], nil

@@ -50,7 +50,7 @@ func (d *Driver) release(ctx context.Context, t *term, req *driver.ReleaseReques
 		until = now.Add(t.ttl)
 		for i := range t.at {
 			s := t.at[i].state
-			skip[i] = !req.Undo && (s == absent || s == refused || s == declined)
+			skip[i] = !req.Undo && !t.at[i].ghost && (s == absent || s == refused || s == declined)
 			if s == asking {
 				d.retired.add(t.ref, 1) // until it is answered
 			}
@@ -62,9 +62,11 @@ func (d *Driver) release(ctx context.Context, t *term, req *driver.ReleaseReques
 		one := r
 		one.KeepFor = max(0, time.Until(keep))
 		err := d.nodes[i].Release(ctx, &one)
-		if errors.Is(err, driver.ErrGone) && ghost(i) && !one.Undo { // the acquire may still arrive
+		if ghost(i) && !one.Undo && (err == nil || errors.Is(err, driver.ErrGone)) { // an acquire may still arrive
 			one.Undo = true
-			err = d.nodes[i].Release(ctx, &one)
+			if undone := d.nodes[i].Release(ctx, &one); err != nil || unheard(undone) {
+				err = undone
+			}
 		}
 		return err
 	}, func(i int) {

@@ -170,7 +170,7 @@ func (r *renewal) heard(i, j int, req *driver.RenewRequest, g driver.Grant, err 
 		case errors.Is(err, driver.ErrTokenPassed):
 			t.at[i].token = max(t.at[i].token, req.Floor)
 		case errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrBroken):
-			t.at[i] = place{}
+			t.at[i] = place{ghost: t.at[i].ghost}
 		}
 	}
 }

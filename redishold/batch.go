@@ -46,7 +46,7 @@ func (d *Driver) renewTogether(ctx context.Context, reqs []*driver.RenewRequest,
 	}
 	for n, i := range which {
 		if err != nil {
-			results[i].Err = failure("renew", reqs[i].Ref.Key, err)
+			results[i].Err = d.failure("renew", reqs[i].Ref.Key, err)
 			continue
 		}
 		results[i] = d.renewed(reqs[i].Ref.Key, parts[n])
@@ -62,19 +62,19 @@ func (d *Driver) renewed(key string, reply any) (res driver.RenewResult) {
 	word, rest, err := answer(reply)
 	switch {
 	case err != nil:
-		res.Err = failure("renew", key, err)
+		res.Err = d.failure("renew", key, err)
 	case word == "G" && len(rest) == 1:
 		if res.Grant.Token, err = d.token(rest[0]); err != nil {
-			res.Err = failure("renew", key, err)
+			res.Err = d.failure("renew", key, err)
 		}
 	case word == "p" && len(rest) == 1:
 		res.Err = fmt.Errorf("redishold: renew %q: %w: it is %s", key, driver.ErrTokenPassed, rest[0])
 	case word == "n":
-		res.Err = failure("renew", key, fmt.Errorf("plain keys have no tokens, so no floor can be kept (%w)", driver.ErrNotApplied))
+		res.Err = d.failure("renew", key, fmt.Errorf("plain keys have no tokens, so no floor can be kept (%w)", driver.ErrNotApplied))
 	case word == "g" || word == "b":
 		res.Err = goneError("renew", key, word, rest)
 	default:
-		res.Err = failure("renew", key, fmt.Errorf("the script answered %v", reply))
+		res.Err = d.failure("renew", key, fmt.Errorf("the script answered %v", reply))
 	}
 	return res
 }

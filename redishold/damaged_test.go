@@ -42,6 +42,9 @@ func TestDamagedSlots(t *testing.T) {
 			if acquired == nil || errors.As(acquired, &held) || errors.Is(acquired, driver.ErrGone) {
 				t.Errorf("Acquire: %v, want a failure of the store", acquired)
 			}
+			if newer := slot == "2"; errors.Is(acquired, driver.ErrNewer) != newer || driver.Damaged(acquired) == newer {
+				t.Errorf("Acquire: of a newer version %v, damaged %v: %v", errors.Is(acquired, driver.ErrNewer), driver.Damaged(acquired), acquired)
+			}
 			for verb, err := range map[string]error{"Renew": renewed, "Release": released, "Break": broken} {
 				if err == nil || errors.As(err, &held) {
 					t.Errorf("%s: %v, want a failure of the store", verb, err)
@@ -80,15 +83,17 @@ func TestKeysOfAnotherKind(t *testing.T) {
 		"Acquire": acquired, "Renew": renewed, "Release": released, "Break": broken, "Inspect": looked,
 	} {
 		var held *driver.HeldError
-		if !errors.Is(err, driver.ErrDamaged) || !errors.Is(err, driver.ErrNotApplied) || errors.As(err, &held) || errors.Is(err, driver.ErrGone) {
-			t.Errorf("%s of a hash: %v, want ErrDamaged", verb, err)
+		if !errors.Is(err, driver.ErrDamaged) || !errors.Is(err, driver.ErrNotApplied) || errors.As(err, &held) || errors.Is(err, driver.ErrGone) ||
+			!strings.Contains(err.Error(), d.slotKey("slot")) || !strings.Contains(err.Error(), "another namespace") {
+			t.Errorf("%s of a hash: %v, want ErrDamaged with the name of the key and what to do", verb, err)
 		}
 	}
 	// Nobody can stand in line, and the lock works all the same.
 	r.Do(t, "SET", d.lineKey("line"), "a string", "PX", "3600000")
 	lease := mustAcquire(t, newLock(t, open(t, r.Addr, nil), "line", time.Minute))
-	if _, err := d.Enqueue(t.Context(), request("line", time.Minute)); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
-		t.Errorf("Enqueue: %v, want the server's WRONGTYPE", err)
+	if _, err := d.Enqueue(t.Context(), request("line", time.Minute)); !errors.Is(err, driver.ErrDamaged) ||
+		!strings.Contains(err.Error(), d.lineKey("line")) || !strings.Contains(err.Error(), "another namespace") {
+		t.Errorf("Enqueue: %v, want ErrDamaged with the name of the line and what to do", err)
 	}
 	standing := d.Attend(t.Context(), []*driver.AcquireRequest{request("line", time.Minute)})
 	if s := standing[0]; s.Err != nil || s.Granted || s.Place != 0 {
@@ -122,6 +127,63 @@ func TestKeysOfAnotherKind(t *testing.T) {
 	}
 	if err := <-got; err != nil {
 		t.Errorf("a waiter without a line: %v", err)
+	}
+}
+
+// What stands at one key and cannot be worked on takes no other lock with it: renewals and heartbeats are for many at a time.
+func TestDamagedKeysAmongOthers(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	d := openDriver(t, r.Addr, nil)
+	fine, bad, short := request("fine", time.Minute), request("bad", time.Minute), request("short", time.Minute)
+	after, place := request("after", time.Minute), request("fine", time.Minute)
+	for _, req := range []*driver.AcquireRequest{fine, after} {
+		grant(t, d, req)
+	}
+	var held *driver.HeldError
+	if _, err := d.Enqueue(t.Context(), place); !errors.As(err, &held) || held.Place != 1 {
+		t.Fatalf("Enqueue: %v, want the first place", err)
+	}
+	r.Do(t, "RPUSH", d.slotKey("bad"), "a list")
+	r.Do(t, "SET", d.slotKey("short"), "1H")
+	check := func(what string, err error, key string) {
+		t.Helper()
+		switch key {
+		case "bad", "short":
+			if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), d.slotKey(key)) {
+				t.Errorf("%s %s: %v, want ErrDamaged with the name of the key", what, key, err)
+			}
+		default:
+			if err != nil {
+				t.Errorf("%s %s: %v", what, key, err)
+			}
+		}
+	}
+	var renewals []*driver.RenewRequest
+	for _, req := range []*driver.AcquireRequest{fine, bad, short, after} {
+		ref := req.Ref
+		if req == short {
+			ref.Nonce = "" // as the slot has none, it is taken for this one's
+		}
+		renewals = append(renewals, &driver.RenewRequest{Ref: ref, TTL: time.Minute})
+	}
+	for i, res := range d.RenewBatch(t.Context(), renewals) {
+		check("Renew", res.Err, renewals[i].Ref.Key)
+	}
+	places := []*driver.AcquireRequest{bad, short, place}
+	for i, s := range d.Attend(t.Context(), places) {
+		check("Attend", s.Err, places[i].Ref.Key)
+		if i == 2 && s.Place != 1 {
+			t.Errorf("Attend: %+v, want the first place", s)
+		}
+	}
+	// What the server itself refuses is the answer to all, as client libraries look for it.
+	r.Do(t, "REPLICAOF", "127.0.0.1", "1")
+	for _, res := range d.RenewBatch(t.Context(), renewals) {
+		var reply redis.Error
+		if !errors.As(res.Err, &reply) || !strings.HasPrefix(reply.Error(), "READONLY") || errors.Is(res.Err, driver.ErrDamaged) {
+			t.Errorf("Renew on a replica: %v, want READONLY", res.Err)
+		}
 	}
 }
 

@@ -175,7 +175,7 @@ func (d *Driver) acquire(ctx context.Context, verb string, req *driver.AcquireRe
 	}
 	holder, err := d.holder.json(req.Holder)
 	if err != nil {
-		return driver.Grant{}, failure(verb, key, err)
+		return driver.Grant{}, d.failure(verb, key, err)
 	}
 	if req.Once == nil && d.turns() && d.acks == 0 {
 		t, err := d.turn(ctx, key, d.packAcquire(req, holder, wait), false)
@@ -198,16 +198,16 @@ func (d *Driver) acquire(ctx context.Context, verb string, req *driver.AcquireRe
 // acquired judges the reply to an attempt.
 func (d *Driver) acquired(verb, key string, reply any, err error) (driver.Grant, error) {
 	if err != nil {
-		return driver.Grant{}, failure(verb, key, err)
+		return driver.Grant{}, d.failure(verb, key, err)
 	}
 	word, rest, err := answer(reply)
 	if err != nil {
-		return driver.Grant{}, failure(verb, key, err)
+		return driver.Grant{}, d.failure(verb, key, err)
 	}
 	if word == "G" && len(rest) == 3 {
 		g, err := d.granted(key, rest)
 		if err != nil {
-			return driver.Grant{}, failure(verb, key, err)
+			return driver.Grant{}, d.failure(verb, key, err)
 		}
 		return g, nil
 	}
@@ -219,23 +219,25 @@ func (d *Driver) notGranted(verb, key, word string, rest []string) error {
 	switch {
 	case word == "H" && len(rest) >= 2:
 		return d.held(verb, key, rest)
+	case word == "L":
+		return d.failure(verb, key, d.errLine(key))
 	case word == "U":
-		return failure(verb, key, fmt.Errorf("this attempt was given up and undone (%w)", driver.ErrNotApplied))
+		return d.failure(verb, key, fmt.Errorf("this attempt was given up and undone (%w)", driver.ErrNotApplied))
 	case word == "X":
-		return failure(verb, key, fmt.Errorf("%w: %w", driver.ErrTokensExhausted, driver.ErrNotApplied))
+		return d.failure(verb, key, fmt.Errorf("%w: %w", driver.ErrTokensExhausted, driver.ErrNotApplied))
 	}
-	return failure(verb, key, fmt.Errorf("the script answered %s %q", word, rest))
+	return d.failure(verb, key, fmt.Errorf("the script answered %s %q", word, rest))
 }
 
 // held is the refusal in a reply: the time, the slot, and the place in line if there is one.
 func (d *Driver) held(verb, key string, rest []string) error {
 	now, err := strconv.ParseInt(rest[0], 10, 64)
 	if err != nil {
-		return failure(verb, key, err)
+		return d.failure(verb, key, err)
 	}
 	term, _, err := d.term(key, rest[1], now)
 	if err != nil {
-		return failure(verb, key, err)
+		return d.failure(verb, key, fmt.Errorf("%w: %w", driver.ErrDamaged, err))
 	}
 	term.Key = key
 	held := &driver.HeldError{Term: term}
@@ -243,7 +245,7 @@ func (d *Driver) held(verb, key string, rest []string) error {
 		held.Place, err = strconv.Atoi(rest[2])
 	}
 	if err != nil {
-		return failure(verb, key, err)
+		return d.failure(verb, key, err)
 	}
 	return held
 }
@@ -297,7 +299,7 @@ func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
 	}
 	by, err := toJSON(req.By)
 	if err != nil {
-		return failure(verb, key, err)
+		return d.failure(verb, key, err)
 	}
 	reply, err := d.call(ctx, d.scripts.breakTerm, d.withAll(key), req.Ref.Nonce, by, digit(req.Now))
 	return d.ended(verb, key, reply, err)
@@ -306,20 +308,20 @@ func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
 // ended judges the reply to what ends a term.
 func (d *Driver) ended(verb, key string, reply any, err error) error {
 	if err != nil {
-		return failure(verb, key, err)
+		return d.failure(verb, key, err)
 	}
 	word, rest, err := answer(reply)
 	switch {
 	case err != nil:
-		return failure(verb, key, err)
+		return d.failure(verb, key, err)
 	case word == "K":
 		return nil
 	case word == "g" || word == "b":
 		return goneError(verb, key, word, rest)
 	case word == "F":
-		return failure(verb, key, fmt.Errorf("another program holds it and cannot be told; break it with Now (%w)", driver.ErrNotApplied))
+		return d.failure(verb, key, fmt.Errorf("another program holds it and cannot be told; break it with Now (%w)", driver.ErrNotApplied))
 	}
-	return failure(verb, key, fmt.Errorf("the script answered %v", reply))
+	return d.failure(verb, key, fmt.Errorf("the script answered %v", reply))
 }
 
 // term is parseSlot for this store.

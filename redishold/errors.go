@@ -25,6 +25,24 @@ func failure(verb, key string, err error) error {
 	return fmt.Errorf("redishold: %s %q: %w", verb, key, err)
 }
 
+// failure is the failure of a call about one lock. It names the key of what stands there and cannot be read.
+func (d *Driver) failure(verb, key string, err error) error {
+	if errors.Is(err, driver.ErrNewer) { // not to be deleted
+		err = fmt.Errorf("key %s: %w", strings.Join(d.keys(key), " and key "), err)
+	} else if damaged(err) || errors.Is(err, driver.ErrDamaged) {
+		if !strings.Contains(err.Error(), "look at ") { // turn.lua and errLine have named it
+			err = fmt.Errorf("look at key %s, and delete it or use another namespace: %w", strings.Join(d.keys(key), " and key "), err)
+		}
+	}
+	return failure(verb, key, err)
+}
+
+// errLine is for what stands in the place of the line of a lock.
+func (d *Driver) errLine(key string) error {
+	return fmt.Errorf("%w: key %s, where the line of those who wait would be, is not a list, so of another program: look at it, and delete it "+
+		"or use another namespace", driver.ErrDamaged, d.lineKey(key))
+}
+
 // damaged says whether the server has refused to work on what stands at a key, or a script could not.
 func damaged(err error) bool {
 	var reply redis.Error
@@ -69,6 +87,9 @@ func certain(err error) bool {
 
 // answer checks the reply of a script and returns its parts: a word and what belongs to it.
 func answer(reply any) (word string, rest []string, err error) {
+	if failed, ok := reply.(redis.Error); ok { // about one lock of several
+		return "", nil, failed
+	}
 	parts, ok := reply.([]any)
 	if !ok || len(parts) == 0 {
 		return "", nil, fmt.Errorf("the script answered %v", reply)
@@ -81,7 +102,7 @@ func answer(reply any) (word string, rest []string, err error) {
 	}
 	switch all[0] {
 	case "V":
-		return "", nil, fmt.Errorf("%w: %w", driver.ErrDamaged, errVersion("?"))
+		return "", nil, fmt.Errorf("%w: %w", driver.ErrDamaged, errVersion(strings.Join(all[1:], "")))
 	default:
 		return all[0], all[1:], nil
 	}

@@ -23,22 +23,22 @@ var errPlain = fmt.Errorf("plain keys have no records of jobs, because the other
 func (d *Driver) claim(ctx context.Context, verb string, req *driver.AcquireRequest, args []any) (driver.Grant, error) {
 	key, c := req.Ref.Key, req.Once
 	if d.plain {
-		return driver.Grant{}, failure(verb, key, errPlain)
+		return driver.Grant{}, d.failure(verb, key, errPlain)
 	}
 	if holder, _ := args[3].(string); len(holder) > maxHolder {
-		return driver.Grant{}, failure(verb, key, fmt.Errorf("the holder is described in %d bytes, and a record has room for %d (%w)",
+		return driver.Grant{}, d.failure(verb, key, fmt.Errorf("the holder is described in %d bytes, and a record has room for %d (%w)",
 			len(holder), maxHolder, driver.ErrNotApplied))
 	}
 	args = append(args, "", c.Input, digit(c.OnLapse == driver.Hold), c.MaxRuns, keepMicros(c.Keep))
 	reply, err := d.write(ctx, req.Ref, d.scripts.claim, d.withRecord(key), args...)
 	if err != nil {
-		return driver.Grant{}, failure(verb, key, err)
+		return driver.Grant{}, d.failure(verb, key, err)
 	}
 	word, rest, err := answer(reply)
 	about := func(what error, stands, fresh bool) error {
 		j, err := d.parseRecord(key, rest[0], stands, true)
 		if err != nil {
-			return failure(verb, key, err)
+			return d.failure(verb, key, err)
 		}
 		return &driver.JobError{Job: j, Fresh: fresh, Err: what}
 	}
@@ -47,11 +47,11 @@ func (d *Driver) claim(ctx context.Context, verb string, req *driver.AcquireRequ
 	case word == "G" && len(rest) == 4:
 		g, err := d.granted(key, rest[:3])
 		if err != nil {
-			return driver.Grant{}, failure(verb, key, err)
+			return driver.Grant{}, d.failure(verb, key, err)
 		}
 		j, err := d.parseRecord(key, rest[3], true, true)
 		if err != nil {
-			return driver.Grant{}, failure(verb, key, err)
+			return driver.Grant{}, d.failure(verb, key, err)
 		}
 		g.Job = &j
 		return g, nil
@@ -66,14 +66,14 @@ func (d *Driver) claim(ctx context.Context, verb string, req *driver.AcquireRequ
 	default:
 		return driver.Grant{}, d.notGranted(verb, key, word, rest)
 	}
-	return driver.Grant{}, failure(verb, key, err)
+	return driver.Grant{}, d.failure(verb, key, err)
 }
 
 // finish is Release with a Record, or with Undo, which withdraws what the term has claimed. args are those of a release.
 func (d *Driver) finish(ctx context.Context, verb string, req *driver.ReleaseRequest, args []any) error {
 	key := req.Ref.Key
 	if d.plain {
-		return failure(verb, key, errPlain)
+		return d.failure(verb, key, errPlain)
 	}
 	keys := append(d.withAll(key), d.withRecord(key)[1:]...)
 	rec := req.Record
@@ -91,13 +91,13 @@ func (d *Driver) finish(ctx context.Context, verb string, req *driver.ReleaseReq
 	}
 	reply, err := d.confirm(ctx, keys, args)
 	if err != nil {
-		return failure(verb, key, err)
+		return d.failure(verb, key, err)
 	}
 	switch word, rest, _ := answer(reply); {
 	case word == "C":
-		return failure(verb, key, fmt.Errorf("%w (%w)", driver.ErrUnclaimed, driver.ErrNotApplied))
+		return d.failure(verb, key, fmt.Errorf("%w (%w)", driver.ErrUnclaimed, driver.ErrNotApplied))
 	case word == "J" && len(rest) == 1:
-		return failure(verb, key, d.badRecord(key, rest[0]))
+		return d.failure(verb, key, d.badRecord(key, rest[0]))
 	}
 	return d.ended(verb, key, reply, nil)
 }
@@ -123,7 +123,7 @@ func (d *Driver) Job(ctx context.Context, key string) (driver.Job, bool, error) 
 	found, err := d.readJobs(ctx, []string{key}, "f")
 	if err != nil || len(found) == 0 {
 		if err != nil {
-			err = failure(verb, key, err)
+			err = d.failure(verb, key, err)
 		}
 		return driver.Job{}, false, err
 	}
@@ -216,7 +216,7 @@ func (d *Driver) Settle(ctx context.Context, req *driver.SettleRequest) error {
 	reply, err := d.call(ctx, d.scripts.settle, d.withRecord(key),
 		strconv.FormatUint(uint64(req.Token), 10), digit(req.Done), req.Result, req.By, keepMicros(req.Keep), seen(req.Seen))
 	if err != nil {
-		return failure(verb, key, err)
+		return d.failure(verb, key, err)
 	}
 	word, rest, err := answer(reply)
 	switch {
@@ -237,7 +237,7 @@ func (d *Driver) Settle(ctx context.Context, req *driver.SettleRequest) error {
 	default:
 		err = fmt.Errorf("the script answered %v", reply)
 	}
-	return failure(verb, key, err)
+	return d.failure(verb, key, err)
 }
 
 // seen is a moment as records have it.
@@ -253,5 +253,5 @@ func (d *Driver) journal(ctx context.Context, verb, key string) error {
 	if err := d.usable(ctx, verb, key); err != nil || !d.plain {
 		return err
 	}
-	return failure(verb, key, errPlain)
+	return d.failure(verb, key, errPlain)
 }

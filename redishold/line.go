@@ -84,7 +84,7 @@ func (d *Driver) attend(ctx context.Context, reqs []*driver.AcquireRequest, whic
 			out[i], e = d.standing(key, parts[n])
 		}
 		if e != nil {
-			out[i] = driver.Standing{Err: failure("attend", key, e)}
+			out[i] = driver.Standing{Err: d.failure("attend", key, e)}
 		}
 	}
 }

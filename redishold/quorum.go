@@ -276,11 +276,7 @@ func (n *quorumNode) identify(ctx context.Context) (who identity, err error) {
 	if err != nil {
 		return who, fmt.Errorf("asking who it is: %w (%w)", err, driver.ErrNotApplied)
 	}
-	facts := map[string]string{}
-	for line := range strings.Lines(text) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		facts[name] = value
-	}
+	facts := fields(text)
 	who.run = facts["run_id"]
 	who.replicas, _ = strconv.Atoi(facts["connected_slaves"])
 	if facts["role"] == "slave" {

@@ -103,7 +103,9 @@ func TestTurnsDecideAsTheScripts(t *testing.T) {
 						r.Do(t, "SET", "holdlock:p:1111111111111111", "", "PX", "60000")
 					}
 					got[i] = try(d)
-					if before, _, ok := strings.Cut(got[i], "ERR"); ok {
+					before, _, named := strings.Cut(got[i], "look at key ")
+					before, _, failed := strings.Cut(before, "ERR ")
+					if named || failed {
 						got[i] = before + "fails"
 					}
 					left := []string{got[i], r.Do(t, "GET", d.slotKey("k")), r.Do(t, "LRANGE", d.lineKey("k"), "0", "-1")}

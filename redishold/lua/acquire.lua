@@ -5,7 +5,7 @@ local last, ending, prior, undone, flag = 0, 'n', '', '', '-'
 local line = KEYS[1] .. ':q'
 local s = load(1)
 if s then
-  if sub(s, 1, 1) ~= '1' then return {'V'} end
+  if sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
   flag = beside(s)
   if flag == '+' and free(s) <= now and STRIDE == 1 then s = promote(KEYS[1], line, s) or s end
   if holds(s, mine) and state(s) == 'H' then -- the reply was lost: the caller counts from this try
@@ -19,7 +19,11 @@ if s then
   if find(s, mine, 85, true) or nonce(s) == mine and state(s) == 'R' then return {'U'} end
   if free(s) > now then
     if not place or place == '' then return {'H', digits(now), s} end
-    local n = redis.call('LPOS', line, place)
+    local n = redis.pcall('LPOS', line, place)
+    if type(n) == 'table' then
+      if find(n.err, 'WRONGTYPE', 1, true) then return {'L'} end
+      return n
+    end
     redis.call('PEXPIRE', line, LINE)  -- before, so that who lacks the right leaves no line without expiry
     if n then
       n = n + 1

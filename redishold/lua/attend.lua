@@ -19,13 +19,13 @@ local function look(slot, line)
   return s
 end
 
-local out = {}
-for i = 1, #KEYS, 2 do
+-- attend answers about the place whose keys are at i.
+local function attend(i)
   local place, ttl = ARGV[i + 1], tonumber(ARGV[i + 2])
   local slot, line = KEYS[i], KEYS[i + 1]
   local s = look(slot, line)
   if s == 'V' then
-    out[#out + 1] = {'V'}
+    return {'V'}
   elseif s and holds(s, sub(place, 1, 32)) and state(s) == 'H' then
     if now + ttl > free(s) then
       s = sub(s, 1, 3) .. digits(now + ttl) .. sub(s, 20)
@@ -33,17 +33,20 @@ for i = 1, #KEYS, 2 do
       known[slot] = s
     end
     local _, _, before = texts(s)
-    out[#out + 1] = {'G', sub(s, 20, 35), sub(s, 84, 84), before}
-  else
-    local n = redis.pcall('LPOS', line, place)
-    if type(n) == 'table' and not find(n.err, 'WRONGTYPE', 1, true) then return n end
-    if type(n) ~= 'number' then
-      out[#out + 1] = {'U'}  -- also where something else stands in the place of the line: an enqueue is told of that
-    else
-      redis.call('PEXPIRE', line, LINE)
-      if s and beside(s) ~= '+' then redis.call('SETRANGE', slot, 2, '+') end
-      out[#out + 1] = {'W', tostring(n + 1), digits(s and free(s) - now or 0)}
-    end
+    return {'G', sub(s, 20, 35), sub(s, 84, 84), before}
   end
+  local n = redis.pcall('LPOS', line, place)
+  if type(n) == 'table' and not find(n.err, 'WRONGTYPE', 1, true) then return n end
+  if type(n) ~= 'number' then return {'U'} end  -- also where something else stands in the place of the line: an enqueue is told of that
+  redis.call('PEXPIRE', line, LINE)
+  if s and beside(s) ~= '+' then redis.call('SETRANGE', slot, 2, '+') end
+  return {'W', tostring(n + 1), digits(s and free(s) - now or 0)}
+end
+
+local out = {}
+for i = 1, #KEYS, 2 do
+  local answer, refused = apart(attend, i)
+  if refused then return answer end
+  out[#out + 1] = answer
 end
 return out

@@ -75,6 +75,15 @@ local function after(s)
   return st == 'H' and 'l' or 'b', sub(s, 20, 83) .. holder .. '\t' .. broken, undone
 end
 
+-- apart is what f answers about one lock of several: what stands there and cannot be worked on must keep no other lock from an
+-- answer. It also says whether the server has refused, which is then the answer to all: client libraries look for it.
+local function apart(f, i)
+  local _, answer = pcall(f, i)
+  if type(answer) ~= 'table' then answer = {err = answer} end
+  local text = answer.err
+  return answer, text and not find(text, 'WRONGTYPE', 1, true) and not find(text, 'user_script', 1, true)
+end
+
 -- promote hands a free key to the first in line whose process is alive, for the claim, and tells it. It returns the new
 -- slot, or nil if nobody waits. s is the slot, if there is one.
 local function promote(slot, line, s)

@@ -3,7 +3,7 @@ local function renew(i)
   local mine, ttl, floor = ARGV[3 * i - 2], tonumber(ARGV[3 * i - 1]), tonumber(ARGV[3 * i])
   local s = load(i)
   if not s then return {'g'} end
-  if sub(s, 1, 1) ~= '1' then return {'V'} end
+  if sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
   if nonce(s) ~= mine then
     local by = broke(s, mine)
     return by and {'b', by} or {'g'}
@@ -25,5 +25,9 @@ local function renew(i)
 end
 
 local out = {}
-for i = 1, #KEYS / STRIDE do out[i] = renew(i) end
+for i = 1, #KEYS / STRIDE do
+  local answer, refused = apart(renew, i)
+  if refused then return answer end
+  out[i] = answer
+end
 return out

@@ -29,6 +29,7 @@ const (
 	exitFindings    = 1  // review, doctor, audit: there is something that --fail-on asks to fail for
 	exitUsage       = 64 // EX_USAGE: bad flag, name or URL; nothing was done
 	exitIncomplete  = 65 // EX_DATAERR: audit, review, ls, jobs ls: some code or some records could not be read
+	exitDamaged     = 65 // EX_DATAERR: what stands at the keys of the lock or job cannot be read; nothing was run
 	exitOtherInput  = 65 // EX_DATAERR: the job was begun with another input; nothing was run
 	exitUnavailable = 69 // EX_UNAVAILABLE: the store cannot be reached, read or trusted; nothing was run
 	exitLost        = 70 // EX_SOFTWARE: the lock was lost; the command was stopped before it could pass on
@@ -88,7 +89,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return c.fail(err)
 	}
 	switch {
-	case len(args) == 0, len(args) == 1 && args[0] == "help":
+	case len(args) == 0: // as of a script whose variable is empty: nothing is done, which must not look like success
+		return c.fail(usage("no command is given, such as run, ls or doctor"))
+	case len(args) == 1 && args[0] == "help":
 		args = []string{"--help"}
 	case len(args) == 1 && args[0] == "--version":
 		args = []string{"version"}
@@ -184,6 +187,8 @@ func classify(err error) (code int, kind string) {
 		return exitOtherInput, "input"
 	case errors.Is(err, holdlock.ErrLost), errors.Is(err, holdlock.ErrShort):
 		return exitLost, "lost"
+	case errors.Is(err, holdlock.ErrDamaged), errors.Is(err, driver.ErrBadRecord):
+		return exitDamaged, "damaged"
 	default: // the store
 		return exitUnavailable, "store"
 	}

@@ -120,7 +120,35 @@ func (g *globals) recorder(book driver.Ledger) *ledger.Recorder {
 // but what was cut off is no run like any other.
 type counts struct {
 	*ledger.Recorder
-	cut atomic.Pointer[holdlock.LossReason]
+	tidy    func() // takes away what spooling has left
+	cut     atomic.Pointer[holdlock.LossReason]
+	failing atomic.Bool // the store did not do what it was last asked for
+}
+
+// afterFailure is how long sending may take when the store has failed before: the run has waited for it long enough, and what is
+// not sent is spooled.
+const afterFailure = 200 * time.Millisecond
+
+// Stop implements holdlock.Recorder.
+func (c *counts) Stop(ctx context.Context) error {
+	if c.failing.Load() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, afterFailure)
+		defer cancel()
+	}
+	err := c.Recorder.Stop(ctx)
+	if c.tidy != nil {
+		c.tidy()
+	}
+	return err
+}
+
+// tidySpool removes the directory of the spool when all in it has been sent, and the one around it if nobody has named it.
+func (g *globals) tidySpool() {
+	dir := g.spoolDir()
+	if dir != "" && os.Remove(dir) == nil && g.Spool == "" { // fails while something is in it, or if it was never made
+		_ = os.Remove(filepath.Dir(dir))
+	}
 }
 
 // cutOff says why the command was ended, if it was, before its lease is given back.
@@ -139,6 +167,12 @@ func (c *counts) cutOff(why guard.Reason, failing bool) {
 
 // Observe implements holdlock.Observer.
 func (c *counts) Observe(e holdlock.Event) {
+	switch e.Kind {
+	case holdlock.Failed, holdlock.RenewFailed, holdlock.Unreleased, holdlock.WaitFailing:
+		c.failing.Store(true)
+	case holdlock.Granted, holdlock.Renewed, holdlock.Released, holdlock.Skipped:
+		c.failing.Store(false)
+	}
 	if e.Kind == holdlock.Released || e.Kind == holdlock.Unreleased {
 		if reason := c.cut.Swap(nil); reason != nil {
 			e.Kind, e.Reason = holdlock.Lost, *reason

@@ -34,7 +34,7 @@ func openStoreIn(url, namespace string, timeout time.Duration) (driver.Driver, e
 	case scheme == "sqlite":
 		return openSQLite(rest, namespace)
 	case isRedis(scheme):
-		return openRedis(scheme, rest, namespace)
+		return openRedis(scheme, rest, namespace, timeout)
 	}
 	if _, ok := postgresKind(scheme); ok {
 		return openPostgres(scheme, rest, namespace, timeout)

@@ -52,7 +52,7 @@ func (s stores) open(namespace string, timeout time.Duration) (driver.Driver, er
 	case 1:
 		return openStoreIn(s.URLs[0], namespace, timeout)
 	}
-	clients, err := s.clients()
+	clients, err := s.clients(timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (s stores) options(namespace string) *redishold.QuorumOptions {
 }
 
 // clients makes a Redis client for each node.
-func (s stores) clients() (clients []redis.UniversalClient, err error) {
+func (s stores) clients(timeout time.Duration) (clients []redis.UniversalClient, err error) {
 	defer func() {
 		if err != nil {
 			closeAll(clients)
@@ -89,7 +89,7 @@ func (s stores) clients() (clients []redis.UniversalClient, err error) {
 		if u.plainKeys || u.replicas > 0 {
 			return clients, usage(fmt.Sprintf("store %d of %d: plain_keys and replicas are not for the nodes of a quorum", i+1, len(s.URLs)))
 		}
-		clients = append(clients, u.client())
+		clients = append(clients, u.client(timeout))
 	}
 	return clients, nil
 }
@@ -125,7 +125,7 @@ func (*quorumInitCmd) Run(g *globals) error {
 	if len(s.URLs) < 2 {
 		return usage("a quorum has several stores: give --store for each node")
 	}
-	clients, err := s.clients()
+	clients, err := s.clients(g.Timeout)
 	if err != nil {
 		return err
 	}

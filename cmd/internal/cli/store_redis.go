@@ -53,13 +53,13 @@ type redisURL struct {
 	replicas         int
 }
 
-func openRedis(scheme, rest, namespace string) (driver.Driver, error) {
+func openRedis(scheme, rest, namespace string, timeout time.Duration) (driver.Driver, error) {
 	u, err := parseRedis(scheme, rest, os.Getenv)
 	if err != nil {
 		return nil, usage("--store " + scheme + ": " + err.Error())
 	}
 	redis.SetLogger(silent{}) // what matters comes back as an error
-	c := u.client()
+	c := u.client(timeout)
 	opts := &redishold.Options{
 		Namespace: namespace, PlainKeys: u.plainKeys, Replicas: u.replicas, Location: u.location(scheme, namespace),
 	}
@@ -237,9 +237,10 @@ func readCA(file string) (*x509.CertPool, error) {
 }
 
 // client makes a Redis client as locks want it: it honours contexts, does not retry on its own, and does nothing that
-// the documented rights do not allow.
-func (u *redisURL) client() redis.UniversalClient {
-	const dial, pool, noRetries = 3 * time.Second, 8, -1
+// the documented rights do not allow. timeout is for one call, also where no context bounds it.
+func (u *redisURL) client(timeout time.Duration) redis.UniversalClient {
+	const pool, noRetries = 8, -1
+	dial := min(3*time.Second, timeout)
 	quiet := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // only Redis Enterprise has them
 	switch u.kind {
 	case "sentinel":
@@ -247,19 +248,19 @@ func (u *redisURL) client() redis.UniversalClient {
 			MasterName: u.primary, SentinelAddrs: u.hosts, DB: u.db,
 			SentinelUsername: u.sentinelUser, SentinelPassword: u.sentinelPassword,
 			Username: u.user, Password: u.password, TLSConfig: u.tls,
-			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialTimeout: dial, PoolSize: pool, DisableIdentity: true,
+			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialTimeout: dial, ReadTimeout: timeout, PoolSize: pool, DisableIdentity: true,
 		})
 	case "cluster":
 		return redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: u.hosts, Username: u.user, Password: u.password, TLSConfig: u.tls,
-			ContextTimeoutEnabled: true, DialTimeout: dial, PoolSize: pool, DisableIdentity: true,
+			ContextTimeoutEnabled: true, DialTimeout: dial, ReadTimeout: timeout, PoolSize: pool, DisableIdentity: true,
 			MaintNotificationsConfig: quiet,
 		})
 	default:
 		return redis.NewClient(&redis.Options{
 			Addr: u.hosts[0], DB: u.db, Username: u.user, Password: u.password, TLSConfig: u.tls,
-			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialerRetries: 1, DialTimeout: dial, PoolSize: pool, DisableIdentity: true,
-			MaintNotificationsConfig: quiet,
+			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialerRetries: 1, DialTimeout: dial, ReadTimeout: timeout, PoolSize: pool,
+			DisableIdentity: true, MaintNotificationsConfig: quiet,
 		})
 	}
 }

@@ -109,11 +109,28 @@ func TestDamagedKeys(t *testing.T) {
 			t.Errorf("%v: %+v, want the good lock, the names of both others, and 65", args, got)
 		}
 	}
-	for _, lock := range []string{"bad", "worse"} {
-		got := b.run("run", lock, "--wait", "forever", "--", "echo", "ran")
-		if got.code != 69 || strings.Contains(got.out, "ran") || !strings.Contains(got.err, lock) {
-			t.Errorf("run %s: %+v, want 69 at once", lock, got)
+	// The line of the lock that is held, and the record of a job.
+	r.Do(t, "SET", "holdlock:{:good}:q", "garbage")
+	r.Do(t, "RPUSH", "holdlock:{:report}:j", "a list")
+	for key, args := range map[string][]string{
+		"holdlock:{:bad}":      {"run", "bad", "--wait", "forever", "--", "echo", "ran"},
+		"holdlock:{:worse}":    {"run", "worse", "--wait", "forever", "--", "echo", "ran"},
+		"holdlock:{:bad} ":     {"run", "bad", "--", "echo", "ran"},
+		"holdlock:{:worse} ":   {"run", "--once", "worse", "--", "echo", "ran"},
+		"holdlock:{:worse}  ":  {"inspect", "worse"},
+		"holdlock:{:bad}  ":    {"break", "bad"},
+		"holdlock:{:good}:q":   {"run", "good", "--wait", "forever", "--", "echo", "ran"},
+		"holdlock:{:report}:j": {"run", "--once", "report", "--", "echo", "ran"},
+		"holdlock:{:report}":   {"jobs", "inspect", "report"},
+	} {
+		got := b.run(args...)
+		if got.code != 65 || strings.Contains(got.out, "ran") || !strings.Contains(got.err, strings.TrimSpace(key)) ||
+			!strings.Contains(got.err, "namespace") || strings.Contains(got.err, "unreachable") {
+			t.Errorf("%v: %+v, want 65 at once, the key %s and what to do", args, got, key)
 		}
+	}
+	if got := b.run("run", "good", "--", "echo", "ran"); got.code != 75 {
+		t.Errorf("run without --wait beside a damaged line: %+v, want 75", got)
 	}
 	held.signal(syscall.SIGTERM)
 	held.wait()

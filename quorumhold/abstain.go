@@ -1,0 +1,45 @@
+package quorumhold
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+)
+
+// Abstainer is what a node can implement that grants nothing for a while after it may have forgotten what it had granted. It is asked
+// where nothing is found, so that a key is not called free which nobody can have.
+type Abstainer interface {
+	// Abstains says for how much longer the node grants nothing, as of now; 0 is not at all. It changes nothing at the node. One that
+	// would begin to abstain with the first request for a grant says so.
+	Abstains(ctx context.Context) (time.Duration, error)
+}
+
+// mayGrant returns an ErrAbstains if so many nodes abstain that the others are no majority. A node that does not say counts as one
+// that does not abstain.
+func (d *Driver) mayGrant(ctx context.Context, verb, key string) error {
+	answers, err := gather(ctx, d, verb, key, func(ctx context.Context, n *node) (time.Duration, error) {
+		if a, ok := driver.As[Abstainer](n.Driver); ok {
+			return a.Abstains(ctx)
+		}
+		return 0, nil
+	})
+	if err != nil {
+		return err
+	}
+	left, abstaining := make([]time.Duration, len(answers)), 0
+	for i, a := range answers {
+		if a != nil && *a > 0 {
+			left[i] = *a
+			abstaining++
+		}
+	}
+	if abstaining <= len(d.nodes)-d.need {
+		return nil
+	}
+	slices.Sort(left)
+	return failure(verb, key, fmt.Errorf("%d of %d nodes have restarted, lost their data or are new, so what is held is not known, and nothing is "+
+		"granted for %s (%w)", abstaining, len(d.nodes), left[d.need-1].Round(time.Millisecond), driver.ErrAbstains))
+}
