@@ -99,7 +99,7 @@ func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func
 				break
 			}
 			if err != nil {
-				return usageFailure(verb, d.usageKey(day), err)
+				return failure(verb, recordsOf(day), err)
 			}
 			for i := 0; i+1 < len(p.fields); i += 2 {
 				if seen[p.fields[i]] {
@@ -147,3 +147,14 @@ func usageFailure(verb, key string, err error) error {
 
 // oddDays is how far the clock of a program may be ahead of ours for its records to be found.
 const oddDays = 3
+
+// recordsOf names the records of a day for people.
+func recordsOf(day driver.Day) string {
+	switch {
+	case day == 0:
+		return "what locks are declared as"
+	case day < 0:
+		return "the days from " + (-day).Start().Format(time.DateOnly)
+	}
+	return day.Start().Format(time.DateOnly)
+}

@@ -133,10 +133,12 @@ func (r *Recorder) Declare(name string, o holdlock.LockOptions) {
 	if r.ledger == nil {
 		return
 	}
-	today := driver.DayOf(r.now())
+	now := r.now()
+	today := driver.DayOf(now)
 	d := Declaration{
 		TTL: o.TTL, MaxHold: o.MaxHold, MinHold: o.MinHold, RenewOff: o.Renew == holdlock.RenewOff, DoubleRun: o.DoubleRun,
 		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, Shadow: o.Mode == holdlock.Shadow, First: today, Last: today, Host: r.host,
+		At: now.UTC().Truncate(time.Millisecond),
 	}
 	e := r.entry(name)
 	e.mu.Lock()

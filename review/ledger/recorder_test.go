@@ -338,3 +338,24 @@ func BenchmarkObserve(b *testing.B) {
 	}
 	_ = r.Stop(b.Context())
 }
+
+// A run that outlives its expiry is counted with all of its time, once; other losses count up to the loss.
+func TestOutlivedRuns(t *testing.T) {
+	l := newLedger()
+	r := started(l, nil)
+	for range 2 {
+		r.Observe(holdlock.Event{Kind: holdlock.Granted, Name: "a"})
+		r.Observe(holdlock.Event{Kind: holdlock.Lost, Name: "a", Reason: holdlock.LossExpired, Held: 9 * time.Second})
+	}
+	r.Observe(holdlock.Event{Kind: holdlock.Outlived, Name: "a", Reason: holdlock.LossExpired, Held: time.Minute, TokenRead: true})
+	r.Observe(holdlock.Event{Kind: holdlock.Granted, Name: "a"})
+	r.Observe(holdlock.Event{Kind: holdlock.Lost, Name: "a", Reason: holdlock.LossMaxHold, Held: 20 * time.Second})
+	r.Observe(holdlock.Event{Kind: holdlock.Outlived, Name: "a", Reason: holdlock.LossMaxHold, Held: time.Hour})
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	u := total(t, l, "a")
+	if u.Hold.Count() != 2 || u.Hold.Max() != time.Minute || u.Get(LostExpired) != 2 || u.Get(LostMaxHold) != 1 || u.Get(TokenRead) != 1 {
+		t.Errorf("%d holds, the longest %s, %v", u.Hold.Count(), u.Hold.Max(), u.Counts)
+	}
+}

@@ -37,6 +37,38 @@ func TestReviewCountsAWaiterOnce(t *testing.T) {
 	}
 }
 
+// TestReviewNames asks for locks by name, also by one that looks like a flag, and by one that nobody knows.
+func TestReviewNames(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	if r := b.run("review", "job"); r.code != 64 || !strings.Contains(r.err, "nothing of any other") {
+		t.Errorf("of nothing: %+v", r)
+	}
+	if r := b.run("run", "job", "--", "true"); r.code != 0 {
+		t.Fatalf("run: %+v", r)
+	}
+	if r := b.run("run", "job", "--double-run", "costly", "--ttl", "60s", "--", "true"); r.code != 0 {
+		t.Fatalf("run: %+v", r)
+	}
+	if r := b.run("review"); r.code != 0 || r.out != "" || !strings.Contains(r.err, "1 lock reviewed, nothing to say") { // it is declared now
+		t.Errorf("review: %+v", r)
+	}
+	if r := b.run("review", "--all"); r.code != 0 || r.out != "ok: job\n" {
+		t.Errorf("review --all: %+v", r)
+	}
+	if r := b.run("review", "--all", "--json"); r.code != 0 || r.out != "{\"of\":\"job\"}\n" {
+		t.Errorf("review --all --json: %+v", r)
+	}
+	for _, name := range []string{"-rf", "--json"} {
+		if r := b.run("review", "--", name); r.code != 64 || !strings.Contains(r.err, "nothing is known of lock \""+name+"\"") || !strings.Contains(r.err, "it is of job") {
+			t.Errorf("review -- %s: %+v", name, r)
+		}
+	}
+	if r := b.run("review", "--", "job"); r.code != 0 || !strings.Contains(r.out, "lock job") {
+		t.Errorf("review -- job: %+v", r)
+	}
+}
+
 // TestNotReentrant runs holdlock inside of holdlock: waiting would be for ever.
 func TestNotReentrant(t *testing.T) {
 	t.Parallel()
