@@ -18,6 +18,9 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 	if err := d.usable(ctx, verb, key); err != nil {
 		return err
 	}
+	if err := d.tooLong(verb, key, "a KeepFor", req.KeepFor); err != nil {
+		return err
+	}
 	t := d.known(req.Ref)
 	err := d.release(ctx, t, req)
 	if t == nil && errors.Is(err, driver.ErrGone) && ctx.Err() == nil {
@@ -111,6 +114,7 @@ func (d *Driver) poll(
 		goneAt  int
 		heard   = make([]error, len(d.nodes))
 		changed = make(chan struct{}, 1)
+		began   = time.Now()
 	)
 	answered := func(i int, err error) {
 		mu.Lock()
@@ -154,6 +158,7 @@ func (d *Driver) poll(
 		switch {
 		case did >= d.need:
 			mu.Unlock()
+			d.pace.Store(int64(time.Since(began)))
 			return nil
 		case goneAt > len(d.nodes)-d.need:
 			err := failure(verb, ref.Key, fmt.Errorf("%w (%d of %d nodes do not have it)", gone, goneAt, len(d.nodes)))
