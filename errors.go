@@ -142,14 +142,17 @@ type StoreError struct {
 
 // Error names the operation, the lock, the store and the store's own words.
 func (e *StoreError) Error() string {
-	what := "failed, nothing was changed"
+	what, said := "failed, nothing was changed", fmt.Sprint(e.Err)
+	for _, again := range []string{" (" + driver.ErrNotApplied.Error() + ")", "\n" + driver.ErrNotApplied.Error(), ": " + driver.ErrNotApplied.Error()} {
+		said = strings.ReplaceAll(said, again, "")
+	}
 	if e.Unclear {
 		what = "failed with unknown outcome"
 		if e.Op == "acquire" {
 			what += " (what may have been granted is being given back)"
 		}
 	}
-	return fmt.Sprintf("%s of lock %s %s; store %s: %v", e.Op, describe(e.Name, e.Key), what, e.Store, e.Err)
+	return fmt.Sprintf("%s of lock %s %s; store %s: %s", e.Op, describe(e.Name, e.Key), what, e.Store, said)
 }
 
 // Is reports whether target is the answer this error stands for.

@@ -104,6 +104,9 @@ func (l *Lock) Key() string { return l.key }
 // MinHold returns the MinHold that the lock was declared with, for packages that depend on one.
 func (l *Lock) MinHold() time.Duration { return l.opts.MinHold }
 
+// Wait returns the Wait that the lock was declared with, for packages that cannot wait.
+func (l *Lock) Wait() time.Duration { return l.opts.Wait }
+
 // Do runs fn while holding the lock: one attempt to get it, or LockOptions.Wait. fn runs on the caller's goroutine; its
 // context ends when ctx ends, and, with a *LostError as its cause, when the lease is lost, which is before the key can
 // pass to anyone else. Do waits for fn to return, always, and releases the lock after that, also if fn panics or calls

@@ -117,6 +117,7 @@ type broken struct {
 	drift bool // nodes are asked for the bare TTL
 	seeds bool // nodes that lack a term are not given it
 	doubt bool // nodes that do not answer are asked all the same
+	busy  bool // calls of a node that has enough to do are not made
 	// Close waits for nodes that hang as well.
 	patience bool
 	// Of several requests to start a term at a node only the last counts, and what is not confirmed is repeated as it was.

@@ -45,7 +45,7 @@ var _ interface {
 } = (*Driver)(nil)
 
 // NewDriver opens the file at path, which Open does for users of locks. A file that does not exist, or is empty, is made
-// ready, with mode 0600, in a directory of mode 0700 if that has to be made too; what exists is never given another mode.
+// ready, with mode 0600, in a directory of mode 0700 if that has to be made too; further directories are made for DefaultPath alone. What exists is never given another mode.
 //
 // It is an error, and nothing is written, if the file is a directory, is not a database, is the database of another
 // application or of a newer release of this one, cannot be written, or is on a network file system.

@@ -81,7 +81,8 @@ func (e *env) isVolatile(path string) bool {
 	return err == nil && kind.memory != ""
 }
 
-// createFile makes an empty file of mode 0600, and the directories on the way to it, of mode 0700, if they are missing.
+// createFile makes an empty file of mode 0600, and its directory, of mode 0700, if that is missing. Further directories are made
+// for the default file only: in a path that somebody has written they are most likely a slip.
 func createFile(path string, durable bool, e *env) (real string, missing bool, err error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		return "", false, fmt.Errorf("sqlitehold: %s is a symbolic link to a file that does not exist", path)
@@ -102,6 +103,9 @@ func createFile(path string, durable bool, e *env) (real string, missing bool, e
 	}
 	if err := e.checkFileSystem(exists, durable); err != nil {
 		return "", false, err
+	}
+	if own, err := DefaultPath(); exists != dir && exists != filepath.Dir(dir) && (err != nil || path != own) {
+		return "", false, fmt.Errorf("sqlitehold: cannot make %s: there is no directory %s; make it, or correct the path", path, filepath.Dir(dir))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", false, fmt.Errorf("sqlitehold: %w", err)

@@ -205,12 +205,12 @@ func TestDamagedTable(t *testing.T) {
 
 func TestFileIsMade(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "state", "holdlock")
+	dir := filepath.Join(t.TempDir(), "holdlock")
 	path := filepath.Join(dir, "locks.db")
 	d := open(t, path)
 	mustAcquire(t, d, "job", time.Hour)
 	for name, want := range map[string]fs.FileMode{
-		filepath.Dir(dir): 0o700, dir: 0o700, path: 0o600, path + "-wal": 0o600, path + "-shm": 0o600,
+		dir: 0o700, path: 0o600, path + "-wal": 0o600, path + "-shm": 0o600,
 	} {
 		info, err := os.Stat(name)
 		check(t, err)
@@ -220,6 +220,19 @@ func TestFileIsMade(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 3 {
 		t.Errorf("in the directory are %v (%v), want the file and its log", entries, err)
+	}
+}
+
+// A slip of the pen makes no tree of directories: one is made, as the default file needs it, and what is missing above is named.
+func TestPathsWithoutDirectories(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	_, err := NewDriver(filepath.Join(top, "typo", "dir", "locks.db"), nil)
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(top, "typo")+";") {
+		t.Errorf("two directories are missing: %v, want that the first is named", err)
+	}
+	if entries, err := os.ReadDir(top); err != nil || len(entries) > 0 {
+		t.Errorf("made were %v (%v)", entries, err)
 	}
 }
 
@@ -344,7 +357,7 @@ func TestFileSystems(t *testing.T) {
 			if exists {
 				check(t, os.WriteFile(path, nil, 0o600))
 			} else {
-				path = filepath.Join(dir, "a", "b", "locks.db")
+				path = filepath.Join(dir, "a", "locks.db")
 			}
 			before := snapshot(t, dir)
 			e := newMachine().env()

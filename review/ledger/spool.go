@@ -61,7 +61,13 @@ func (r *Recorder) spool() error {
 		return err
 	}
 	// Under another name first: nobody must read half of it.
-	f, err := os.CreateTemp(r.opts.Spool, fmt.Sprintf("new-%020d-*", time.Now().UnixNano()))
+	pattern := fmt.Sprintf("new-%020d-*", time.Now().UnixNano())
+	f, err := os.CreateTemp(r.opts.Spool, pattern)
+	for try := 0; errors.Is(err, fs.ErrNotExist) && try < 10; try++ { // another program has sent all there was, and tidied up
+		if err = os.MkdirAll(r.opts.Spool, 0o700); err == nil {
+			f, err = os.CreateTemp(r.opts.Spool, pattern)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("what locks have done cannot be kept until the store is back: %w", err)
 	}

@@ -89,7 +89,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return c.fail(err)
 	}
 	switch {
-	case len(args) == 0, len(args) == 1 && args[0] == "help":
+	case len(args) == 0: // as of a script whose variable is empty: nothing is done, which must not look like success
+		return c.fail(usage("no command is given, such as run, ls or doctor"))
+	case len(args) == 1 && args[0] == "help":
 		args = []string{"--help"}
 	case len(args) == 1 && args[0] == "--version":
 		args = []string{"version"}

@@ -63,7 +63,7 @@ func (c *labCmd) Run(g *globals) error {
 	}
 	switch {
 	case report.Surprises() > 0:
-		return &exitError{code: exitFindings, kind: "findings", err: fmt.Errorf("%d experiments did not come out as they must", report.Surprises())}
+		return &exitError{code: exitFindings, kind: "findings", err: fmt.Errorf("%s did not come out as expected", count(report.Surprises(), "experiment", "experiments"))}
 	case report.Ran() == 0:
 		return errors.New("lab: nothing could be run")
 	}

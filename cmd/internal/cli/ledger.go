@@ -120,6 +120,7 @@ func (g *globals) recorder(book driver.Ledger) *ledger.Recorder {
 // but what was cut off is no run like any other.
 type counts struct {
 	*ledger.Recorder
+	tidy    func() // takes away what spooling has left
 	cut     atomic.Pointer[holdlock.LossReason]
 	failing atomic.Bool // the store did not do what it was last asked for
 }
@@ -135,7 +136,19 @@ func (c *counts) Stop(ctx context.Context) error {
 		ctx, cancel = context.WithTimeout(ctx, afterFailure)
 		defer cancel()
 	}
-	return c.Recorder.Stop(ctx)
+	err := c.Recorder.Stop(ctx)
+	if c.tidy != nil {
+		c.tidy()
+	}
+	return err
+}
+
+// tidySpool removes the directory of the spool when all in it has been sent, and the one around it if nobody has named it.
+func (g *globals) tidySpool() {
+	dir := g.spoolDir()
+	if dir != "" && os.Remove(dir) == nil && g.Spool == "" { // fails while something is in it, or if it was never made
+		_ = os.Remove(filepath.Dir(dir))
+	}
 }
 
 // cutOff says why the command was ended, if it was, before its lease is given back.

@@ -2,6 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -9,6 +13,7 @@ import (
 
 	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/memhold"
 	"github.com/holdlock/holdlock/review/ledger"
 )
 
@@ -53,6 +58,35 @@ func TestCountsAfterAFailure(t *testing.T) {
 		if short := book.had <= afterFailure; short != c.short || book.had == 0 {
 			t.Errorf("after %v sending had %s", c.kinds, book.had)
 		}
+	}
+}
+
+// The spool is gone when all in it was sent, and stays as long as anything is in it.
+func TestSpoolIsTidied(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	g := &globals{Spool: filepath.Join(top, "unsent")}
+	run := func(book driver.Ledger) {
+		rec := &counts{Recorder: g.recorder(book), tidy: g.tidySpool}
+		rec.Start(nil, "")
+		rec.Observe(holdlock.Event{Kind: holdlock.Skipped, Name: "job"})
+		if err := rec.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	run(away{})
+	if files, err := os.ReadDir(g.spoolDir()); err != nil || len(files) != 1 {
+		t.Fatalf("spooled are %v (%v)", files, err)
+	}
+	store := memhold.NewDriver(nil)
+	defer store.Close()
+	book, _ := driver.As[driver.Ledger](store)
+	run(book)
+	if _, err := os.Stat(g.spoolDir()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what was sent has left its directory: %v", err)
+	}
+	if _, err := os.Stat(g.Spool); err != nil {
+		t.Errorf("the directory that somebody has named: %v", err)
 	}
 }
 

@@ -97,15 +97,20 @@ func (p *patience) pause(failed error) error {
 		}
 		p.s.g.say("retry", fmt.Sprintf("the store of lock %s cannot be used and is tried again %s: %v", readable(p.s.r.Lock), how, failed), nil)
 	}
+	return p.s.sleep(d)
+}
+
+// sleep returns nil when the time is over, or how a signal has ended it.
+func (s *session) sleep(d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
 			return nil
-		case sig := <-p.s.signals:
+		case sig := <-s.signals:
 			if n, ok := sig.(syscall.Signal); ok && slices.Contains(ending, n) {
-				return p.s.endedBy(n)
+				return s.endedBy(n)
 			}
 		}
 	}

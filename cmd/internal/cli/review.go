@@ -98,7 +98,7 @@ func (r *reviewCmd) print(g *globals, locks []*ledger.Lock, findings []review.Fi
 	case len(locks) == 0:
 		fmt.Fprintf(g.stderr, "holdlock: no lock has been used in %s since %s\n", readable(t.Location), p.From.Format(time.DateOnly))
 	case len(findings) == 0:
-		fmt.Fprintf(g.stderr, "holdlock: %d locks reviewed, nothing to say\n", len(locks))
+		fmt.Fprintf(g.stderr, "holdlock: %s reviewed, nothing to say\n", count(len(locks), "lock", "locks"))
 	}
 	return nil
 }

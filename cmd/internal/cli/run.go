@@ -97,6 +97,9 @@ func (r *runCmd) declare(c *holdlock.Client) (*holdlock.Lock, error) {
 	return l.For(key), nil
 }
 
+// restartEvery is how long after the start of a run that was lost the next one may begin, for one that is lost at once each time.
+const restartEvery = time.Second
+
 // Run holds the lock for the life of the command.
 func (r *runCmd) Run(g *globals) error {
 	if err := r.check(g); err != nil {
@@ -118,7 +121,7 @@ func (r *runCmd) Run(g *globals) error {
 	} else if err != nil { // no lock depends on it
 		book = away{}
 	}
-	s.counts = &counts{Recorder: g.recorder(book)}
+	s.counts = &counts{Recorder: g.recorder(book), tidy: g.tidySpool}
 	patience := s.patience(time.Duration(r.Wait))
 	client, err := patience.open()
 	if err != nil {
@@ -135,11 +138,15 @@ func (r *runCmd) Run(g *globals) error {
 	}
 	s.client = client
 	for {
+		began := time.Now()
 		err := s.once(patience)
 		if !r.Restart || !errors.Is(err, holdlock.ErrLost) {
 			return err
 		}
 		g.say("restart", err.Error()+"; waiting for the lock to start the command again", nil)
+		if err := s.sleep(restartEvery - time.Since(began)); err != nil {
+			return err
+		}
 		patience = s.patience(holdlock.Forever)
 	}
 }
@@ -353,7 +360,8 @@ func (s *session) keptUntilExpiry(lease *holdlock.Lease) bool {
 func (s *session) ended(res guard.Result, lost error) error {
 	name := lockName(s.lock.Name(), s.lock.Key())
 	if res.Leftovers > 0 {
-		s.g.say("leftovers", fmt.Sprintf("ended %d processes that the command had left running (--leave-background keeps them)", res.Leftovers), nil)
+		s.g.say("leftovers", fmt.Sprintf("ended %s that the command had left running (--leave-background keeps them)",
+			count(res.Leftovers, "process", "processes")), nil)
 	}
 	why := ""
 	var loss *holdlock.LostError

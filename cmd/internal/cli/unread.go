@@ -29,9 +29,5 @@ func (u *unread) err() error {
 	if u.n == 0 {
 		return nil
 	}
-	what := "keys"
-	if u.n == 1 {
-		what = "key"
-	}
-	return &exitError{code: exitIncomplete, kind: "incomplete", err: fmt.Errorf("the list is incomplete: %d %s could not be read", u.n, what)}
+	return &exitError{code: exitIncomplete, kind: "incomplete", err: fmt.Errorf("the list is incomplete: %s could not be read", count(u.n, "key", "keys"))}
 }

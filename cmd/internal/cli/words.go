@@ -40,7 +40,7 @@ var inFlags = strings.NewReplacer(
 	"use Block, or lease rows", "use on_frozen=block, or lease rows (postgres://)",
 	"this store opens MaxConns and one to listen", "each holdlock needs up to two",
 	"with PlainKeys on a Cluster", "with plain_keys=true on a Cluster",
-	"such as sqlitehold (docs/promises.md", "such as sqlite:PATH (docs/promises.md",
+	"such as redishold on one server, or sqlitehold (docs", "such as redis://HOST without plain_keys, postgres://HOST/DB or sqlite:PATH (docs",
 	"; take them away, or set AllowReplicas if nothing ever promotes them", "; take them away",
 	"by themselves after MaxTTL (", "by themselves after --quorum-max-ttl (",
 	"nodes with MaxTTL ", "nodes with --quorum-max-ttl ",
@@ -61,7 +61,21 @@ func spoken(err error) string {
 	if errors.As(err, &refused) {
 		text = strings.ReplaceAll(text, refused.Error(), refusedText(refused))
 	}
-	return inFlags.Replace(text)
+	return eachOnce(inFlags.Replace(text))
+}
+
+// eachOnce leaves out a line that says what the one before it has said: the PostgreSQL client tries each address with TLS and without.
+func eachOnce(text string) string {
+	lines := strings.Split(text, "\n")
+	return strings.Join(slices.CompactFunc(lines, func(a, b string) bool { return strings.TrimSpace(a) == strings.TrimSpace(b) }), "\n")
+}
+
+// count is a number of things.
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 // hint guesses at what an error may mean, where its text cannot say it: a Redis without TLS waits for the rest of what it takes

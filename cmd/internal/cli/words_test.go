@@ -60,3 +60,31 @@ func TestMessagesNameFlags(t *testing.T) {
 		}
 	}
 }
+
+func TestCountsAndRepeatedLines(t *testing.T) {
+	t.Parallel()
+	if one, two := count(1, "process", "processes"), count(2, "process", "processes"); one != "1 process" || two != "2 processes" {
+		t.Errorf("%q, %q", one, two)
+	}
+	if got, want := eachOnce("connect:\n\ta: refused\n\ta: refused\n\tb: refused\n\ta: refused"), "connect:\n\ta: refused\n\tb: refused\n\ta: refused"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestNothingIsChangedOnce(t *testing.T) {
+	t.Parallel()
+	for _, why := range []error{driver.ErrDamaged, driver.ErrAbstains, fmt.Errorf("refused (%w)", driver.ErrNotApplied), errors.Join(errors.New("full"), driver.ErrNotApplied)} {
+		err := &holdlock.StoreError{Op: "acquire", Name: "job", Store: "here", Err: why}
+		if n := strings.Count(err.Error(), "nothing was changed"); n != 1 || !errors.Is(why, driver.ErrNotApplied) {
+			t.Errorf("%v: said %d times", err, n)
+		}
+	}
+}
+
+func TestNoCommandIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	var out, told strings.Builder
+	if code := Main(nil, &out, &told); code != exitUsage || out.String() != "" || !strings.Contains(told.String(), "--help") {
+		t.Errorf("code %d, %q, %q; want a usage error", code, out.String(), told.String())
+	}
+}

@@ -61,7 +61,7 @@ func codeCases() map[string][]codeCase {
 		"0": {
 			running("true", 0, "yes", job, work("")...),
 			plain("ls", 0, "ls"), plain("inspect", 0, "inspect", "job"), plain("version", 0, "version"),
-			plain("help", 0, "--help"), plain("help of a command", 0, "run", "--help"), plain("no argument", 0),
+			plain("help", 0, "--help"), plain("help of a command", 0, "run", "--help"),
 			plain("dry run of break", 0, "break", "job"),
 			inside("check", 0, "", "--need 1ms"),
 			running("the first run of a job", 0, "yes", []string{"job", "--once"}, work("")...),
@@ -73,6 +73,7 @@ func codeCases() map[string][]codeCase {
 			running("skip with --held-exit-code 0", 0, "no", []string{"job", "--held-exit-code", "0"}, work("")...).held(),
 		},
 		"64": {
+			plain("no argument", 64),
 			bad("unknown flag", "--frobnicate"), bad("flag without its value", "--ttl"),
 			bad("ttl that is no duration", "--ttl", "soon"), bad("ttl without a unit", "--ttl", "5"),
 			bad("wait that is no duration", "--wait", "always"), bad("wait below 0", "--wait=-1s"),

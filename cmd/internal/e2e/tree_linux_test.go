@@ -152,7 +152,7 @@ func TestLeftovers(t *testing.T) {
 			if r.code != 7 {
 				t.Errorf("%+v, want the command's own 7", r)
 			}
-			contains(t, "the message", r.err, "ended", "processes that the command had left running", "--leave-background")
+			contains(t, "the message", r.err, "ended", "that the command had left running", "--leave-background")
 			if r := next.wait(); r.code != 0 {
 				t.Errorf("the next run: %+v", r)
 			}
