@@ -2,6 +2,7 @@ package redishold
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -53,5 +54,37 @@ func TestRightToSubscribeTakenAway(t *testing.T) {
 	}
 	if got := log.count("may not subscribe"); got != 2 {
 		t.Errorf("told %d times, want once each time", got)
+	}
+}
+
+// releasesWithout takes a place without the right to mark its lock, which is refused as a whole, and gives back a lock that is marked,
+// which is done.
+func releasesWithout(t *testing.T, r *testenv.Redis, d *Driver, right string) {
+	t.Helper()
+	holder, waiter := request("marked", time.Minute), request("marked", time.Minute)
+	if _, err := d.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second does not find what the first has left
+		if _, err := d.Enqueue(t.Context(), waiter); !errors.Is(err, driver.ErrNotApplied) {
+			t.Errorf("taking a place: %v, want that it was refused", err)
+		}
+		if n := r.Do(t, "EXISTS", d.lineKey("marked")); n != "0" {
+			t.Error("a place that was refused stands in line")
+		}
+	}
+	r.Do(t, "ACL", "SETUSER", "locks", right)
+	var held *driver.HeldError
+	if _, err := d.Enqueue(t.Context(), waiter); !errors.As(err, &held) || held.Place != 1 {
+		t.Errorf("with the right: %v, want the first place", err)
+	}
+	r.Do(t, "ACL", "SETUSER", "locks", "-"+strings.TrimPrefix(right, "+"))
+	for _, req := range []*driver.AcquireRequest{waiter, holder} {
+		if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref}); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}
+	if _, taken, err := d.Inspect(t.Context(), "marked"); taken || err != nil {
+		t.Errorf("after the release it is taken: %v, %v", taken, err)
 	}
 }
