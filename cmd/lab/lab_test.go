@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/holdlock/holdlock/cmd/lab/worker"
+	"github.com/holdlock/holdlock/internal/testenv"
 )
 
 // run runs experiments. What could not be run fails the test.
 func run(t *testing.T, opts *Options) *Report {
 	t.Helper()
-	need(t, "redis-server")
+	testenv.Need(t, "redis-server")
 	r, err := Run(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +221,7 @@ func TestExpectedIsComplete(t *testing.T) {
 
 // An experiment that fails is told as such; the others are run.
 func TestFailed(t *testing.T) {
-	need(t, "redis-server")
+	testenv.Need(t, "redis-server")
 	r, err := Run(t.Context(), &Options{Scenarios: []string{"no-lock/late", "redis/late"}, swap: map[string]string{worker.Redis: "nothing"}})
 	if err != nil {
 		t.Fatal(err)

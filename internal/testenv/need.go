@@ -9,6 +9,14 @@ import (
 	"testing"
 )
 
+// Need makes sure that programs are installed, as need does.
+func Need(tb testing.TB, programs ...string) {
+	tb.Helper()
+	for _, p := range programs {
+		need(tb, p, "make setup")
+	}
+}
+
 // need returns the path of a program, or ends the test.
 func need(tb testing.TB, program, install string) string {
 	tb.Helper()

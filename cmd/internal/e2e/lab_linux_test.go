@@ -8,27 +8,20 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdlock/holdlock/internal/testenv"
 )
 
 // labBox is a box whose temporary files lie where servers of other users may enter.
 func labBox(t *testing.T) (b *box, tmp string) {
 	t.Helper()
-	for _, p := range []string{"redis-server", "psql"} {
-		if _, err := exec.LookPath(p); err == nil {
-			continue
-		}
-		if os.Getenv("CI") == "true" || os.Getenv("HOLDLOCK_TEST_REQUIRE") != "" {
-			t.Fatalf("%s is not installed, and nothing may be skipped here", p)
-		}
-		t.Skipf("NOT TESTED: %s is not installed", p)
-	}
+	testenv.Need(t, "redis-server", "psql")
 	tmp, err := os.MkdirTemp("", "holdlock-lab-test-")
 	if err != nil {
 		t.Fatal(err)
