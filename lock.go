@@ -31,7 +31,7 @@ type LockOptions struct {
 	// Forever is no limit.
 	MaxHold time.Duration
 	// MinHold is how long the key stays taken from the grant on, however short the work, so that a schedule that fires on
-	// several machines with slightly different clocks runs once. Default 0.
+	// several machines with slightly different clocks runs once. Default 0; in a quorum at most its MaxTTL.
 	MinHold time.Duration
 	// Wait is how long Do waits for the lock. Default 0: one attempt. Forever waits until its context ends.
 	Wait time.Duration
@@ -103,6 +103,9 @@ func (l *Lock) Key() string { return l.key }
 
 // MinHold returns the MinHold that the lock was declared with, for packages that depend on one.
 func (l *Lock) MinHold() time.Duration { return l.opts.MinHold }
+
+// Wait returns the Wait that the lock was declared with, for packages that cannot wait.
+func (l *Lock) Wait() time.Duration { return l.opts.Wait }
 
 // Do runs fn while holding the lock: one attempt to get it, or LockOptions.Wait. fn runs on the caller's goroutine; its
 // context ends when ctx ends, and, with a *LostError as its cause, when the lease is lost, which is before the key can

@@ -64,20 +64,23 @@ func (o *LockOptions) check(t *driver.Traits) error {
 		return &InvalidError{what, d.String(), why}
 	}
 	floor, ceiling := max(t.MinTTL, 100*time.Millisecond), time.Duration(maxTTL)
-	if t.MaxTTL > 0 {
-		ceiling = min(ceiling, t.MaxTTL)
+	raise := ""
+	if t.MaxTTL > 0 && t.MaxTTL < ceiling {
+		ceiling, raise = t.MaxTTL, "; raise its MaxTTL in all programs"
 	}
 	switch {
 	case o.TTL < floor:
 		return bad("TTL", o.TTL, fmt.Sprintf("at least %s on this store", floor))
 	case o.TTL > ceiling:
-		return bad("TTL", o.TTL, fmt.Sprintf("at most %s on this store", ceiling))
+		return bad("TTL", o.TTL, fmt.Sprintf("at most %s on this store%s", ceiling, raise))
 	case o.Renew != RenewOn && o.Renew != RenewOff:
 		return &InvalidError{"Renew", fmt.Sprint(uint8(o.Renew)), "RenewOn or RenewOff"}
 	case o.MaxHold < o.TTL && o.Renew == RenewOn:
 		return bad("MaxHold", o.MaxHold, fmt.Sprintf("at least the TTL, %s", o.TTL))
 	case o.MinHold < 0 || o.MinHold > maxTTL:
 		return bad("MinHold", o.MinHold, "between 0 and a year")
+	case o.MinHold > ceiling:
+		return bad("MinHold", o.MinHold, fmt.Sprintf("at most %s on this store, which keeps nothing for longer if parts of it restart%s", ceiling, raise))
 	case o.Wait < 0:
 		return bad("Wait", o.Wait, "0 for a single attempt, or how long to wait")
 	case o.DoubleRun > Harmful:

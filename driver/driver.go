@@ -79,7 +79,7 @@ type Ref struct {
 type AcquireRequest struct {
 	Ref     Ref
 	TTL     time.Duration // how long the term lasts unless renewed
-	MinHold time.Duration // how long the key is to stay taken even if the holder dies at once; may exceed TTL
+	MinHold time.Duration // how long the key is to stay taken even if the holder dies at once; may exceed TTL, but not Traits.MaxTTL
 	Floor   Token         // a hint, normally the caller's clock in µs; see TokenAfter
 	Holder  Holder        // for people: who to ask
 

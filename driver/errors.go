@@ -22,6 +22,9 @@ var (
 	// ErrDamaged: what stands at the key is not of this store's making, or of a newer version, so nothing can be said of the
 	// lock until somebody has looked at it. Nothing was changed, and waiting changes nothing.
 	ErrDamaged error = &unapplied{"what stands there cannot be read"}
+	// ErrNewer stands beside ErrDamaged or ErrBadRecord if what cannot be read is of a newer version of holdlock: a newer
+	// program can read it, and this one once it is upgraded.
+	ErrNewer = errors.New("it is of a newer version")
 	// ErrClosed: the driver is closed.
 	ErrClosed = errors.New("store is closed")
 )
@@ -31,6 +34,12 @@ type unapplied struct{ text string }
 
 func (e *unapplied) Error() string        { return e.text }
 func (e *unapplied) Is(target error) bool { return target == ErrNotApplied }
+
+// Damaged says whether an error means that what stands at a key is damaged, or not of holdlock: ErrDamaged or ErrBadRecord without
+// ErrNewer. No program can read it, now or later, until somebody has looked at it.
+func Damaged(err error) bool {
+	return (errors.Is(err, ErrDamaged) || errors.Is(err, ErrBadRecord)) && !errors.Is(err, ErrNewer)
+}
 
 // HeldError is the answer to an Acquire or Enqueue of a key that is taken.
 type HeldError struct {

@@ -18,7 +18,7 @@ type Traits struct {
 	Records Keeping // what a record of a job survives; NoRecords unless the driver is a Journal
 
 	MinTTL  time.Duration // the shortest TTL accepted; at least 100 ms
-	MaxTTL  time.Duration // the longest TTL accepted; 0 is no limit of its own
+	MaxTTL  time.Duration // the longest TTL, MinHold and KeepFor accepted; 0 is no limit of its own
 	TTLStep time.Duration // a term may last this much longer than asked, by rounding
 
 	// Prompt says that by the driver's own doing every call returns within a moment after its ctx has ended, also if the

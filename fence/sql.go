@@ -74,8 +74,11 @@ func (f *SQL) Begin(ctx context.Context, db *sql.DB, c Claim) error {
 }
 
 // Sweep deletes marks that have not moved for longer than age. Choose it far above the longest time that a holder can be
-// paused or a message delayed: a holder that is older than that is let through again.
+// paused or a message delayed: a holder that is older than that is let through again. An age below a second is refused.
 func (f *SQL) Sweep(ctx context.Context, db *sql.DB, age time.Duration) error {
+	if age < time.Second {
+		return fmt.Errorf("fence: cannot sweep the marks: an age of %s would let every stale holder through again; use days", age)
+	}
 	if _, err := db.ExecContext(ctx, f.s.Sweep, int64(age/time.Second)); err != nil {
 		return fmt.Errorf("fence: cannot sweep the marks: %w", err)
 	}

@@ -132,7 +132,15 @@ func TestSQLBadInput(t *testing.T) {
 			t.Errorf("table %q is accepted", table)
 		}
 	}
+	if _, err := fence.NewSQL(&fence.SQLOptions{Dialect: 9}); err == nil {
+		t.Error("a dialect that is not known is accepted")
+	}
 	r := openRow(t, filepath.Join(t.TempDir(), "data"), true)
+	for _, age := range []time.Duration{-time.Hour, 0, time.Millisecond} {
+		if err := r.f.Sweep(t.Context(), r.db, age); err == nil {
+			t.Errorf("marks of an age of %s are swept", age)
+		}
+	}
 	for _, c := range []fence.Claim{{Name: "l"}, {Token: 3}, {}} {
 		if err := r.Write(t.Context(), c, "x"); !errors.Is(err, fence.ErrNoClaim) {
 			t.Errorf("the claim %+v gives %v, want ErrNoClaim", c, err)

@@ -71,7 +71,7 @@ func advise(err error) error {
 	case noFunction, noTable, noSchema:
 		return fmt.Errorf("%w: tables or functions are missing; run `holdlock migrate` or pghold.Migrate: %w", ErrSchema, err)
 	case noRights:
-		return fmt.Errorf("%w: this user lacks rights in it; grant them as docs/stores/postgres.md says: %w", ErrSchema, err)
+		return fmt.Errorf("%w: this user lacks rights in it; grant them with `holdlock migrate --grant`, or as docs/stores/postgres.md says: %w", ErrSchema, err)
 	case tooManyConnections:
 		return fmt.Errorf("the server has no connection left (max_connections); this store opens MaxConns and one to listen: %w", err)
 	}

@@ -91,7 +91,12 @@ func (j *jobRow) show(key string) driver.Job {
 
 // badRecord is the error about a record that must not be acted upon.
 func badRecord(verb, key, fault string) error {
-	return fmt.Errorf("pghold: %s %q: %w: %s (%w)", verb, key, driver.ErrBadRecord, fault, driver.ErrNotApplied)
+	kind := driver.ErrBadRecord
+	var layout int
+	if _, err := fmt.Sscanf(fault, "it has layout %d", &layout); err == nil && layout > 1 { // so says job_fault
+		kind = fmt.Errorf("%w: %w", kind, driver.ErrNewer)
+	}
+	return fmt.Errorf("pghold: %s %q: %w: %s (%w)", verb, key, kind, fault, driver.ErrNotApplied)
 }
 
 // claim is Acquire with Once. args are those of acquire.

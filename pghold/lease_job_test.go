@@ -75,6 +75,9 @@ func TestJobBadRecords(t *testing.T) {
 				if !errors.Is(err, driver.ErrBadRecord) || !errors.Is(err, driver.ErrNotApplied) || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%s: %v, want ErrBadRecord and ErrNotApplied with %q", what, err, tt.want)
 				}
+				if newer := tt.want == "layout 2"; errors.Is(err, driver.ErrNewer) != newer || driver.Damaged(err) == newer {
+					t.Errorf("%s: of a newer version %v, damaged %v: %v", what, errors.Is(err, driver.ErrNewer), driver.Damaged(err), err)
+				}
 			}
 			for _, key := range []string{"running", "done"} {
 				_, err := d.Acquire(ctx, jobRequest(key, time.Minute, driver.Rerun))

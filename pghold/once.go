@@ -72,7 +72,7 @@ func Once(ctx context.Context, tx Tx, lock *holdlock.Lock, opts *OnceOptions) (*
 	}
 	d := &Done{u: u, tx: tx}
 	if err := d.claim(ctx, opts); err != nil {
-		return nil, u.ended(ctx, err)
+		return nil, u.ended(ctx, advise(err))
 	}
 	if d.Already {
 		u.Ended(holdlock.Duplicate, nil)

@@ -5,6 +5,7 @@ package pghold
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/internal/testenv"
+	"github.com/holdlock/holdlock/memhold"
 )
 
 // onceOnEachWay runs a test of Once on every way.
@@ -77,6 +79,25 @@ func TestOnce(t *testing.T) {
 }
 
 // A second delivery waits for the first, and sees what has become of it.
+// What is missing in the database is told with what to do about it; a lock that is missing is the program's mistake.
+func TestOnceWithoutASchema(t *testing.T) {
+	t.Parallel()
+	onceOnEachWay(t, func(t *testing.T, w way, l *holdlock.Lock, _ *observed) {
+		tx := w.begin(t, "")
+		if _, err := Once(testContext(t), tx, nil, nil); !errors.Is(err, holdlock.ErrInvalid) {
+			t.Errorf("Once without a lock: %v", err)
+		}
+		c, err := memhold.Open(nil)
+		must(t, err)
+		defer func() { must(t, c.Shutdown(testContext(t))) }()
+		other, err := c.NewLock("l", nil)
+		must(t, err)
+		if _, err := Once(testContext(t), tx, other.For("k"), nil); !errors.Is(err, ErrSchema) || !strings.Contains(err.Error(), "holdlock migrate") {
+			t.Errorf("Once in a schema that is not there: %v", err)
+		}
+	})
+}
+
 func TestOnceWaits(t *testing.T) {
 	t.Parallel()
 	onceOnEachWay(t, func(t *testing.T, w way, l *holdlock.Lock, _ *observed) {

@@ -141,6 +141,9 @@ func (d *SessionDriver) place() (schema, namespace string) { return d.rows.place
 
 // use begins the use of a lock. Locks of a client on some other store are in the default schema and namespace.
 func use(ctx context.Context, op string, lock *holdlock.Lock) (*txUse, error) {
+	if lock == nil {
+		return nil, fmt.Errorf("%w: pghold.%s needs a lock; Client.NewLock makes one", holdlock.ErrInvalid, op)
+	}
 	u := &txUse{op: op, name: lock.Name(), key: lock.Key(), schema: DefaultSchema}
 	var err error
 	if u.TxUse, err = lock.InTransaction(); err != nil {

@@ -20,24 +20,39 @@ type Abstainer interface {
 // mayGrant returns an ErrAbstains if so many nodes abstain that the others are no majority. A node that does not say counts as one
 // that does not abstain.
 func (d *Driver) mayGrant(ctx context.Context, verb, key string) error {
+	count := func(answers []*time.Duration) (abstain, grant int) {
+		for _, a := range answers {
+			switch {
+			case a == nil:
+			case *a > 0:
+				abstain++
+			default:
+				grant++
+			}
+		}
+		return abstain, grant
+	}
 	answers, err := gather(ctx, d, verb, key, func(ctx context.Context, n *node) (time.Duration, error) {
 		if a, ok := driver.As[Abstainer](n.Driver); ok {
 			return a.Abstains(ctx)
 		}
 		return 0, nil
+	}, func(answers []*time.Duration) bool {
+		_, grant := count(answers)
+		return grant >= d.need
 	})
 	if err != nil {
 		return err
 	}
-	left, abstaining := make([]time.Duration, len(answers)), 0
-	for i, a := range answers {
-		if a != nil && *a > 0 {
-			left[i] = *a
-			abstaining++
-		}
-	}
+	abstaining, _ := count(answers)
 	if abstaining <= len(d.nodes)-d.need {
 		return nil
+	}
+	left := make([]time.Duration, len(answers))
+	for i, a := range answers {
+		if a != nil {
+			left[i] = *a
+		}
 	}
 	slices.Sort(left)
 	return failure(verb, key, fmt.Errorf("%d of %d nodes have restarted, lost their data or are new, so what is held is not known, and nothing is "+

@@ -44,10 +44,13 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 	if err := d.usable(ctx, verb, key); err != nil {
 		return driver.Grant{}, err
 	}
+	err := d.tooLong(verb, key, "a TTL", req.TTL)
+	if err == nil {
+		err = d.tooLong(verb, key, "a MinHold", req.MinHold)
+	}
 	switch {
-	case req.TTL > d.opts.MaxTTL:
-		return driver.Grant{}, failure(verb, key, fmt.Errorf("a TTL of %s is longer than MaxTTL %s: a node that has lost its data "+
-			"abstains for MaxTTL only (%w)", req.TTL, d.opts.MaxTTL, driver.ErrNotApplied))
+	case err != nil:
+		return driver.Grant{}, err
 	case d.retired.has(req.Ref):
 		return driver.Grant{}, failure(verb, key, fmt.Errorf("this attempt has failed and is being given back; "+
 			"a new one needs a new nonce (%w)", driver.ErrNotApplied))
@@ -56,9 +59,18 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 	a := &attempt{d: d, req: req, start: time.Now(), used: map[string]bool{}}
 	a.term = d.newTerm(req, req.Ref.Nonce)
 	if t := d.known(req.Ref); t != nil {
-		a.term.node = t.node
+		a.term.inherit(t)
 	}
 	return a.run(ctx)
+}
+
+// tooLong refuses what nodes that restart one after the other would forget before its end.
+func (d *Driver) tooLong(verb, key, what string, t time.Duration) error {
+	if t <= d.opts.MaxTTL {
+		return nil
+	}
+	return failure(verb, key, fmt.Errorf("%s of %s is longer than MaxTTL %s: a node that has lost its data abstains for MaxTTL only; "+
+		"raise MaxTTL in all programs, or ask for less (%w)", what, t, d.opts.MaxTTL, driver.ErrNotApplied))
 }
 
 // An attempt is one call of Acquire.
@@ -76,7 +88,11 @@ func (a *attempt) run(ctx context.Context) (driver.Grant, error) {
 		d.stats.rounds.Add(1)
 		began := time.Now()
 		v := a.vote(ctx)
-		pause := min(max(time.Since(began), pauseMin), pauseMax)
+		took := time.Since(began)
+		pause := min(max(took, pauseMin), pauseMax)
+		if v != outOfReach && v != interrupted {
+			d.pace.Store(int64(took))
+		}
 		if v == won {
 			return a.grant(), nil
 		}

@@ -43,6 +43,11 @@
 // refused until that is done. The next attempt has a new one. A caller who did not hear that it has won asks again with the
 // same nonce, is granted the same term, and every node it counts has re-armed the full TTL for that very call.
 //
+// What ends a term at a node is sent after the answer to what started it, since it could overtake that. If a request to start
+// it was never answered, be it one of several, it may come to stand later: then the node is told to refuse the nonce as well.
+// So it is where a give-back was not confirmed, and may arrive after one that was. A request that is on its way for longer than
+// its end is owed, a TTL, may still start a term for nobody, which lasts its TTL at that node.
+//
 // # Exclusion
 //
 // Assume: (1) clock rates are within 0.5% of true time, and no node's clock is stepped; (2) a node that may have lost a
@@ -83,6 +88,6 @@
 // right as long as no seed of it was delayed beyond its end. How the term before ended is told by those nodes that saw it.
 // One that was given to a failed attempt since goes on telling it, unless the attempt ran out there before it was undone.
 //
-// Both parts are modelled in verify/quorum_token.pml and verify/quorum_abstain.pml, each with variants that lack a rule and
-// in which spin finds the error.
+// Both parts are modelled in verify/quorum_token.pml and verify/quorum_abstain.pml, and how a term is given back in
+// verify/quorum_release.pml, each with variants that lack a rule and in which spin finds the error.
 package quorumhold

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -27,22 +28,22 @@ func (d *Driver) Diagnose(ctx context.Context, opts driver.DoctorOptions) (found
 	say := func(check string, v driver.Verdict, what, harm, setting string) {
 		found = append(found, driver.Diagnosis{Check: check, Verdict: v, Found: what, Harm: harm, Setting: setting})
 	}
-	byNode := d.askDoctors(ctx, opts)
+	byNode, abstain := d.askDoctors(ctx, opts)
 	d.diagnoseNumber(say)
 	d.diagnoseIndependence(say)
 	if opts.TTL > d.opts.MaxTTL {
 		say("TTL", driver.Refuse, fmt.Sprintf("%s, and the quorum's MaxTTL is %s", opts.TTL, d.opts.MaxTTL), "such a lock is refused",
 			"a larger MaxTTL in all programs (holdlock --quorum-max-ttl), or a shorter TTL")
 	}
-	well := d.diagnoseNodes(byNode, say)
+	well, granting := d.diagnoseNodes(byNode, abstain, say)
 	disagreements(d.nodes, byNode, say)
-	if well >= d.need {
+	if granting >= d.need {
 		d.diagnoseUse(ctx, opts.TTL, byNode, say)
 	}
 	for i, of := range byNode {
 		for _, f := range of {
-			if f.Verdict == driver.Refuse && well >= d.need {
-				f.Verdict = driver.Caution
+			if f.Verdict == driver.Refuse && well >= d.need { // what it says of all locks is so at this node only
+				f.Verdict, f.Harm = driver.Caution, "here: "+f.Harm
 			}
 			f.Check += " of " + d.nodes[i].name
 			found = append(found, f)
@@ -53,9 +54,9 @@ func (d *Driver) Diagnose(ctx context.Context, opts driver.DoctorOptions) (found
 
 type sayer = func(check string, v driver.Verdict, what, harm, setting string)
 
-// askDoctors examines all nodes at once.
-func (d *Driver) askDoctors(ctx context.Context, opts driver.DoctorOptions) [][]driver.Diagnosis {
-	out := make([][]driver.Diagnosis, len(d.nodes))
+// askDoctors examines all nodes at once, and says for how much longer each abstains.
+func (d *Driver) askDoctors(ctx context.Context, opts driver.DoctorOptions) (out [][]driver.Diagnosis, abstain []time.Duration) {
+	out, abstain = make([][]driver.Diagnosis, len(d.nodes)), make([]time.Duration, len(d.nodes))
 	var all sync.WaitGroup
 	for i, n := range d.nodes {
 		all.Go(func() {
@@ -70,10 +71,17 @@ func (d *Driver) askDoctors(ctx context.Context, opts driver.DoctorOptions) [][]
 				return
 			}
 			out[i] = doctor.Diagnose(ctx, opts)
+			if a, ok := driver.As[Abstainer](n.Driver); ok && !refuses(out[i]) {
+				abstain[i], _ = a.Abstains(ctx) // what goes wrong here has gone wrong above
+			}
 		})
 	}
 	all.Wait()
-	return out
+	return out, abstain
+}
+
+func refuses(of []driver.Diagnosis) bool {
+	return slices.ContainsFunc(of, func(f driver.Diagnosis) bool { return f.Verdict == driver.Refuse })
 }
 
 func (d *Driver) diagnoseNumber(say sayer) {
@@ -122,28 +130,52 @@ func (d *Driver) diagnoseIndependence(say sayer) {
 	}
 }
 
-// diagnoseNodes counts the nodes that are well: those that refuse nothing.
-func (d *Driver) diagnoseNodes(byNode [][]driver.Diagnosis, say sayer) (well int) {
-	var bad []string
+// diagnoseNodes counts the nodes that are well, which are those that refuse nothing, and those of them that grant: the others abstain.
+func (d *Driver) diagnoseNodes(byNode [][]driver.Diagnosis, abstain []time.Duration, say sayer) (well, granting int) {
+	var bad, abstaining []string
+	var left []time.Duration
 	for i, of := range byNode {
-		if slices.ContainsFunc(of, func(f driver.Diagnosis) bool { return f.Verdict == driver.Refuse }) {
+		switch {
+		case refuses(of):
 			bad = append(bad, d.nodes[i].name)
-		} else {
-			well++
+		case abstain[i] > 0:
+			abstaining, left = append(abstaining, d.nodes[i].name), append(left, abstain[i])
+		default:
+			granting++
 		}
 	}
+	well = granting + len(abstaining)
 	found := fmt.Sprintf("%d of %d nodes are well, %d are needed", well, len(d.nodes), d.need)
+	if len(bad) > 0 {
+		found += ": not " + strings.Join(bad, ", ")
+	}
+	const see = "see what is said of these nodes"
 	switch {
 	case well < d.need:
-		say("majority", driver.Refuse, found+": not "+strings.Join(bad, ", "), "no lock can be taken or renewed", "see what is said of these nodes")
-	case well == d.need && len(bad) > 0:
-		say("majority", driver.Caution, found+": not "+strings.Join(bad, ", "), "one failure more, and no lock can be taken or renewed", "see what is said of these nodes")
-	case len(bad) > 0:
-		say("majority", driver.Caution, found+": not "+strings.Join(bad, ", "), "the quorum survives fewer failures", "see what is said of these nodes")
+		say("majority", driver.Refuse, found, "no lock can be taken or renewed", see)
+		return well, granting
+	case granting < d.need:
+		slices.Sort(left)
+		wait := time.Duration(math.Ceil(left[d.need-granting-1].Seconds())) * time.Second
+		say("majority", driver.Refuse, fmt.Sprintf("%s; %s of them abstain, so %d can grant", found, strings.Join(abstaining, ", "), granting),
+			fmt.Sprintf("no lock can be taken for %s at least; those that are held are renewed", wait), "wait; "+see)
+		return well, granting
+	case len(abstaining) > 0:
+		found += "; " + strings.Join(abstaining, ", ") + " of them abstain for now"
+	}
+	switch {
+	case granting == d.need && granting < len(d.nodes):
+		harm := "one failure more, and no lock can be taken or renewed"
+		if well > d.need {
+			harm = "one failure more, and no lock can be taken until nodes no longer abstain"
+		}
+		say("majority", driver.Caution, found, harm, see)
+	case granting < len(d.nodes):
+		say("majority", driver.Caution, found, "the quorum survives fewer failures", see)
 	default:
 		say("majority", driver.Fine, found, "", "")
 	}
-	return well
+	return well, granting
 }
 
 // disagreements are rules that hold at some nodes only.
@@ -206,7 +238,7 @@ func (d *Driver) diagnoseUse(ctx context.Context, ttl time.Duration, byNode [][]
 	}
 	switch {
 	case errors.Is(err, driver.ErrAbstains):
-		say("use", driver.Caution, err.Error(), "no lock can be taken meanwhile", "wait")
+		say("use", driver.Refuse, err.Error(), "no lock can be taken meanwhile", "wait")
 		return
 	case err != nil:
 		say("use", driver.Refuse, err.Error(), "locks do not work", "see what is said of the nodes")

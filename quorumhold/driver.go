@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -30,12 +30,14 @@ type Driver struct {
 
 	ctx    context.Context // of what repeats in the background; ended by Close
 	cancel context.CancelFunc
+	looks  context.Context // of calls that change nothing; ended as soon as Close begins
+	blind  context.CancelFunc
 
 	mu      sync.Mutex
 	closed  bool
 	closing chan struct{}
 	stats   stats
-	running int           // calls of background
+	running int           // calls of background, each of which has at most one call of a node under way
 	rested  []*worker     // wait for work
 	idle    chan struct{} // made by Close, closed when running is 0
 	terms   map[driver.Ref]*term
@@ -44,6 +46,7 @@ type Driver struct {
 
 	retired retirement
 	endings endings
+	pace    atomic.Int64 // ns that the last round took until it was decided
 }
 
 const (
@@ -54,8 +57,6 @@ const (
 	// tokenLead is how far ahead of its own clock a caller proposes tokens. Nodes whose clocks differ from the caller's by less
 	// then all answer with the proposal, and one round trip is enough.
 	tokenLead = 500 * time.Millisecond
-	// closeGrace is how long Close waits for what goes on in the background.
-	closeGrace = time.Second
 
 	defaultMaxTTL      = 30 * time.Second
 	defaultNodeTimeout = time.Second
@@ -106,6 +107,7 @@ func NewDriver(nodes []driver.Driver, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("quorumhold: MaxTTL %s is too short for nodes whose shortest TTL is %s", d.opts.MaxTTL, d.traits.MinTTL)
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.looks, d.blind = context.WithCancel(d.ctx)
 	return d, nil
 }
 
@@ -115,6 +117,11 @@ type broken struct {
 	drift bool // nodes are asked for the bare TTL
 	seeds bool // nodes that lack a term are not given it
 	doubt bool // nodes that do not answer are asked all the same
+	busy  bool // calls of a node that has enough to do are not made
+	// Close waits for nodes that hang as well.
+	patience bool
+	// Of several requests to start a term at a node only the last counts, and what is not confirmed is repeated as it was.
+	ghosts bool
 }
 
 // makeTraits takes the weakest of the nodes for each fact.
@@ -201,52 +208,6 @@ func (d *Driver) run(w *worker) {
 			return
 		}
 	}
-}
-
-// Close implements driver.Driver. It waits up to a second for what goes on in the background, above all for terms of failed
-// attempts to be given back, and closes the nodes.
-func (d *Driver) Close() error {
-	d.mu.Lock()
-	if d.closed {
-		d.mu.Unlock()
-		return nil
-	}
-	d.closed, d.idle = true, make(chan struct{})
-	close(d.closing)
-	for _, w := range d.rested {
-		close(w.work)
-	}
-	d.rested = nil
-	watches := slices.Collect(maps.Keys(d.watches))
-	d.watches = map[*watch]struct{}{}
-	idle := d.idle
-	if d.running == 0 {
-		close(idle)
-	}
-	d.mu.Unlock()
-	for _, w := range watches {
-		w.stop()
-	}
-
-	grace := time.NewTimer(closeGrace)
-	defer grace.Stop()
-	select {
-	case <-idle:
-	case <-grace.C:
-	}
-	d.cancel()
-	var errs []error
-	for _, n := range d.nodes {
-		if err := n.Close(); err != nil && !errors.Is(err, driver.ErrClosed) {
-			errs = append(errs, fmt.Errorf("node %s: %w", n.name, err))
-		}
-	}
-	grace.Reset(closeGrace)
-	select {
-	case <-idle:
-	case <-grace.C: // a node that hangs against its contract
-	}
-	return errors.Join(errs...)
 }
 
 // usable says why a call cannot be made.

@@ -84,8 +84,8 @@ func (n NodeFailure) reason(verb, key string) string {
 	return text
 }
 
-// Unwrap returns the failures of the nodes, for errors.As; why the call ended; and driver.ErrNotApplied if nothing has come
-// of it.
+// Unwrap returns the failures of the nodes, for errors.As; why the call ended; driver.ErrNotApplied if nothing has come
+// of it; and driver.ErrDamaged if what stands on so many nodes cannot be read that the others are no majority.
 func (e *NoMajorityError) Unwrap() []error {
 	var all []error
 	if e.interruptedErr != nil {
@@ -97,15 +97,21 @@ func (e *NoMajorityError) Unwrap() []error {
 	if e.Abstaining > 0 && e.Answered >= e.Need {
 		all = append(all, driver.ErrAbstains)
 	}
-	damaged := 0
+	damaged, newer := 0, 0
 	for _, n := range e.Nodes {
 		all = append(all, foreign{n.Err})
 		if errors.Is(n.Err, driver.ErrDamaged) {
 			damaged++
 		}
+		if errors.Is(n.Err, driver.ErrNewer) {
+			newer++
+		}
 	}
 	if e.certain && damaged > e.Of-e.Need { // without these there is no majority
 		all = append(all, driver.ErrDamaged)
+		if newer > 0 {
+			all = append(all, driver.ErrNewer)
+		}
 	}
 	return all
 }
@@ -118,7 +124,7 @@ type foreign struct{ error }
 func (f foreign) Is(target error) bool {
 	for _, word := range []error{
 		driver.ErrGone, driver.ErrBroken, driver.ErrNotApplied, driver.ErrTokenPassed, driver.ErrClosed, driver.ErrAbstains,
-		driver.ErrDamaged, context.Canceled,
+		driver.ErrDamaged, driver.ErrNewer, context.Canceled,
 	} {
 		if target == word {
 			return false

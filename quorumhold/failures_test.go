@@ -241,6 +241,51 @@ func TestHungUnderLoad(t *testing.T) {
 	}
 }
 
+// atOnce takes and gives back a thousand keys at once on nodes that are well, and returns how many calls failed.
+func atOnce(t *testing.T, off broken) (failed int) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(5, 0)
+		d := l.client(t, off)
+		defer d.Close()
+		const callers = 1000
+		var mu sync.Mutex
+		var group sync.WaitGroup
+		for i := range callers {
+			group.Go(func() {
+				req := request(fmt.Sprint("job/", i), 10*time.Second)
+				_, err := d.Acquire(t.Context(), req)
+				if err == nil {
+					err = d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref})
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					failed++
+				}
+			})
+		}
+		group.Wait()
+		for i, n := range d.nodes {
+			n.mu.Lock()
+			if n.suspect && off == (broken{}) {
+				t.Errorf("node %d is suspect: %v", i, n.last)
+			}
+			n.mu.Unlock()
+		}
+	})
+	return failed
+}
+
+// However many call at once, nodes that are well are asked, each call in its turn.
+func TestManyAtOnce(t *testing.T) {
+	if n := atOnce(t, broken{}); n > 0 {
+		t.Errorf("%d of 1000 failed", n)
+	}
+	if n := atOnce(t, broken{busy: true}); n < 500 {
+		t.Errorf("the control: only %d of 1000 failed", n)
+	}
+}
+
 // A caller who waits goes on waiting while nodes abstain; one that does not is told who abstains and for how long.
 func TestAbstainingIsWaitedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -382,4 +427,34 @@ func TestALapseIsToldThroughFailedAttempts(t *testing.T) {
 			t.Errorf("%+v, %v; want to hear of the lapse of token %d", g, err, lapsed.Token)
 		}
 	})
+}
+
+// A key that cannot be read on one node is that node's failure; on so many that the others are no majority, it is the answer.
+func TestDamagedOnAMajority(t *testing.T) {
+	damaged, down := fmt.Errorf("slot: %w", driver.ErrDamaged), errors.New("down")
+	newer := fmt.Errorf("%w: %w", damaged, driver.ErrNewer)
+	for _, c := range []struct {
+		nodes          []error
+		certain        bool
+		damaged, newer bool
+	}{
+		{[]error{damaged, down, down}, true, false, false},
+		{[]error{damaged, damaged, damaged}, true, true, false},
+		{[]error{damaged, damaged, damaged}, false, false, false}, // a grant may stand somewhere
+		{[]error{damaged, damaged, newer}, true, true, true},
+	} {
+		e := &NoMajorityError{Of: 5, Need: 3, certain: c.certain}
+		for _, err := range c.nodes {
+			e.Nodes = append(e.Nodes, NodeFailure{"n", err})
+		}
+		if got := errors.Is(e, driver.ErrDamaged); got != c.damaged {
+			t.Errorf("%+v: ErrDamaged is %v", c, got)
+		}
+		if got := errors.Is(e, driver.ErrNewer); got != c.newer {
+			t.Errorf("%+v: ErrNewer is %v", c, got)
+		}
+		if got := errors.Is(e, driver.ErrNotApplied); got != c.certain {
+			t.Errorf("%+v: ErrNotApplied is %v", c, got)
+		}
+	}
 }

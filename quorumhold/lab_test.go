@@ -29,7 +29,8 @@ type server struct {
 	offset  time.Duration // its clock is ahead by this
 	refuses bool          // connections fail at once
 	forgets int
-	waiting int // requests that came while it hung
+	waiting int             // requests that came while it hung
+	refused map[string]bool // nonces of undone acquires that may still arrive
 }
 
 func newLab(n int, abstain time.Duration) *lab {
@@ -177,6 +178,12 @@ func (c *conn) Acquire(ctx context.Context, req *driver.AcquireRequest) (driver.
 		if err := s.abstains(); err != nil {
 			return driver.Grant{}, err
 		}
+		s.mu.Lock()
+		refused := s.refused[req.Ref.Nonce]
+		s.mu.Unlock()
+		if refused {
+			return driver.Grant{}, fmt.Errorf("it was undone (%w)", driver.ErrNotApplied)
+		}
 		r := *req
 		r.TTL, r.MinHold = s.scale(r.TTL), s.scale(r.MinHold)
 		// What the store adds to its own clock is added to one that is off.
@@ -201,6 +208,14 @@ func (c *conn) Release(ctx context.Context, req *driver.ReleaseRequest) error {
 	_, err := reach(ctx, c, func(d *memhold.Driver) (struct{}, error) {
 		r := *req
 		r.KeepFor = c.server.scale(r.KeepFor)
+		if s := c.server; r.Undo && !r.Answered {
+			s.mu.Lock()
+			if s.refused == nil {
+				s.refused = map[string]bool{}
+			}
+			s.refused[r.Ref.Nonce] = true
+			s.mu.Unlock()
+		}
 		return struct{}{}, d.Release(context.Background(), &r)
 	})
 	return err

@@ -17,9 +17,11 @@ import (
 // about a term the same from one look to the next.
 const lookGrace = 250 * time.Millisecond
 
-// gather asks all nodes and returns the answers of a majority, and of those others that are not much slower. answers[i] is
-// nil if node i has not answered.
-func gather[T any](ctx context.Context, d *Driver, verb, key string, ask func(context.Context, *node) (T, error)) ([]*T, error) {
+// gather asks all nodes and returns the answers of a majority, and of those others that are not much slower, unless those of a
+// majority are enough. answers[i] is nil if node i has not answered.
+func gather[T any](
+	ctx context.Context, d *Driver, verb, key string, ask func(context.Context, *node) (T, error), enough func([]*T) bool,
+) ([]*T, error) {
 	var (
 		mu      sync.Mutex
 		answers = make([]*T, len(d.nodes))
@@ -30,6 +32,8 @@ func gather[T any](ctx context.Context, d *Driver, verb, key string, ask func(co
 	)
 	for i, n := range d.nodes {
 		call(d, n, d.opts.NodeTimeout, func(ctx context.Context) (T, error) {
+			ctx, cancel := d.looking(ctx)
+			defer cancel()
 			return ask(ctx, n)
 		}, func(v T, err error) {
 			mu.Lock()
@@ -48,9 +52,9 @@ func gather[T any](ctx context.Context, d *Driver, verb, key string, ask func(co
 	var grace <-chan time.Time
 	for {
 		mu.Lock()
-		decided, all := got >= d.need || got+open < d.need, open == 0
+		decided, done := got >= d.need || got+open < d.need, open == 0 || got >= d.need && enough(answers)
 		mu.Unlock()
-		if all {
+		if done {
 			break
 		}
 		if decided && grace == nil { // for what is shown to be complete, or for a message that is
@@ -84,6 +88,13 @@ func gather[T any](ctx context.Context, d *Driver, verb, key string, ask func(co
 	return nil, e
 }
 
+// looking returns a context for a call that changes nothing at a node, which ends when Close begins.
+func (d *Driver) looking(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(d.looks, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
 func (n *node) lister() (driver.Lister, error) {
 	if l, ok := driver.As[driver.Lister](n.Driver); ok {
 		return l, nil
@@ -107,7 +118,7 @@ func (d *Driver) Inspect(ctx context.Context, key string) (driver.Term, bool, er
 			return nil, err
 		}
 		return []driver.Term{t}, nil
-	})
+	}, nothing)
 	if err != nil {
 		return driver.Term{}, false, err
 	}
@@ -116,6 +127,11 @@ func (d *Driver) Inspect(ctx context.Context, key string) (driver.Term, bool, er
 		return driver.Term{}, false, d.mayGrant(ctx, "inspect", key)
 	}
 	return found[0], true, nil
+}
+
+// nothing says whether no node that has answered has any term. Those of a majority decide that: the others are none.
+func nothing(answers []*[]driver.Term) bool {
+	return !slices.ContainsFunc(answers, func(a *[]driver.Term) bool { return a != nil && len(*a) > 0 })
 }
 
 // standing returns the terms that stand at a majority, in the order of their keys. If a key has two that could, the one with
@@ -182,7 +198,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 				return nil, err
 			}
 			return l.List(ctx, prefix, after, limit)
-		})
+		}, nothing)
 		if err != nil {
 			return nil, err
 		}

@@ -12,9 +12,11 @@ import (
 )
 
 const (
-	// maxInFlight bounds the calls of one node that are without an answer. A node that hangs reaches it, or the end of
-	// Options.NodeTimeout, and is suspect from then on.
+	// maxInFlight bounds the calls of one node that are under way. The others wait for their turn, in order, until one of these is
+	// answered, or not within Options.NodeTimeout, which makes the node suspect: then those who wait are not asked for.
 	maxInFlight = 128
+	// maxQueued bounds those who wait. A node that hangs has it at most for a NodeTimeout.
+	maxQueued = 1 << 16
 	// A suspect node is asked one call at a time, after pauses that grow from the first to the last.
 	suspectFirst, suspectLast = 50 * time.Millisecond, time.Second
 	// suspectAfter is how many failures that came at once make a node suspect.
@@ -27,7 +29,7 @@ type flight struct {
 	since  time.Time
 }
 
-// errNotAsked is the answer for a node that is suspect.
+// errNotAsked is the answer for a node that is suspect, or has far too much to do.
 var errNotAsked = errors.New("not asked, because it did not answer before")
 
 // A node is one of the stores, and what is known about how it does. What a node says about terms is not kept here.
@@ -43,12 +45,22 @@ type node struct {
 	again    time.Time // a suspect node is not asked before
 	probing  bool      // the one call that a suspect node may get is on its way
 	last     error     // of the last failure
+	queue    []queued  // calls that wait for their turn; none while the node is suspect
 	debts    []debt
 	paying   bool
 }
 
-// admit says whether a call may be made now.
-func (d *Driver) admit(n *node, now time.Time) (flight, error) {
+// A queued call waits until another one of its node has ended. One of the two is called then, on a goroutine of its own.
+type queued struct {
+	start  func(flight)
+	refuse func(error)
+}
+
+// errBusy is for a call that has to wait, or be left out, because enough are under way.
+var errBusy = errors.New("enough calls of it are under way")
+
+// admit says whether a call may be made now. If it is only that the node has enough to do, the call is queued.
+func (d *Driver) admit(n *node, now time.Time, wait *queued) (flight, error) {
 	timeout := d.opts.NodeTimeout
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,47 +71,76 @@ func (d *Driver) admit(n *node, now time.Time) (flight, error) {
 	case d.broken.doubt:
 	case n.suspect && (n.probing || now.Before(n.again)):
 		return flight{}, n.notAsked()
-	case len(n.flying) >= maxInFlight:
+	case len(n.flying) >= maxInFlight && (n.suspect || d.broken.busy), len(n.queue) >= maxQueued:
 		return flight{}, n.notAsked()
+	case len(n.flying) >= maxInFlight:
+		if wait != nil {
+			n.queue = append(n.queue, *wait)
+		}
+		return flight{}, errBusy
 	case n.suspect:
 		n.probing = true
 	}
+	return n.depart(now), nil
+}
+
+// depart counts one more call that is under way. Runs under n.mu.
+func (n *node) depart(now time.Time) flight {
 	n.flights++
 	f := flight{n.flights, now}
 	n.flying = append(n.flying, f)
-	return f, nil
+	return f
 }
 
+// notAsked is the answer for a node that is not asked. Runs under n.mu.
 func (n *node) notAsked() error {
 	if n.last == nil {
-		return fmt.Errorf("%w: %d calls of it are without an answer (%w)", errNotAsked, len(n.flying), driver.ErrNotApplied)
+		return fmt.Errorf("%w: %d calls of it are under way and %d wait (%w)", errNotAsked, len(n.flying), len(n.queue), driver.ErrNotApplied)
 	}
 	return fmt.Errorf("%w: %w (%w)", errNotAsked, n.last, driver.ErrNotApplied)
 }
 
-// doubt makes the node suspect. Runs under n.mu.
+// doubt makes the node suspect, and refuses what waits for it. Runs under n.mu.
 func (d *Driver) doubt(n *node, now time.Time, why error) {
 	n.suspect, n.last = true, why
+	if waiting := n.queue; len(waiting) > 0 {
+		n.queue = nil
+		err := n.notAsked()
+		d.background(func() {
+			for _, q := range waiting {
+				q.refuse(err)
+			}
+		})
+	}
 	pause := min(suspectLast, suspectFirst<<min(n.failures, 10))
 	n.again = now.Add(pause/2 + d.random(pause/2+1))
 }
 
-// answered takes note of how a call went.
+// answered takes note of how a call went, and starts the next one.
 func (d *Driver) answered(n *node, now time.Time, f flight, err error) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	if i := slices.Index(n.flying, f); i >= 0 {
 		n.flying = slices.Delete(n.flying, i, i+1)
 	}
 	n.probing = false
-	if !silent(err) {
+	if silent(err) {
+		n.failures++
+		n.last = err
+		if n.suspect || n.failures >= suspectAfter || errors.Is(err, context.DeadlineExceeded) {
+			d.doubt(n, now, err)
+		}
+	} else {
 		n.suspect, n.failures, n.last = false, 0, nil
-		return
 	}
-	n.failures++
-	n.last = err
-	if n.suspect || n.failures >= suspectAfter || errors.Is(err, context.DeadlineExceeded) {
-		d.doubt(n, now, err)
+	var next queued
+	var one flight
+	if len(n.queue) > 0 && len(n.flying) < maxInFlight {
+		next, n.queue = n.queue[0], n.queue[1:]
+		one = n.depart(now)
+	}
+	n.mu.Unlock()
+	if next.start != nil {
+		next.start(one)
 	}
 }
 
@@ -120,12 +161,24 @@ func unheard(err error) bool { return silent(err) || errors.Is(err, context.Canc
 // not to be asked is answered for at once, on the caller's.
 func call[T any](d *Driver, n *node, limit time.Duration, f func(context.Context) (T, error), done func(T, error)) {
 	var zero T
-	limit = min(limit, d.opts.NodeTimeout)
-	one, err := d.admit(n, time.Now())
-	if err != nil {
-		done(zero, err)
-		return
+	one, err := d.admit(n, time.Now(), nil)
+	if errors.Is(err, errBusy) {
+		one, err = d.admit(n, time.Now(), &queued{
+			start:  func(one flight) { launch(d, n, one, limit, f, done) },
+			refuse: func(err error) { done(zero, err) },
+		})
 	}
+	switch {
+	case err == nil:
+		launch(d, n, one, limit, f, done)
+	case !errors.Is(err, errBusy):
+		done(zero, err)
+	}
+}
+
+// launch makes a call that has been admitted.
+func launch[T any](d *Driver, n *node, one flight, limit time.Duration, f func(context.Context) (T, error), done func(T, error)) {
+	limit = min(limit, d.opts.NodeTimeout)
 	started := d.background(func() {
 		ctx, cancel := driver.WithBudget(context.Background(), limit) // see Close: nodes end what is under way
 		defer cancel()
@@ -137,9 +190,9 @@ func call[T any](d *Driver, n *node, limit time.Duration, f func(context.Context
 		}
 	})
 	if !started {
-		err := fmt.Errorf("%w (%w)", driver.ErrClosed, driver.ErrNotApplied)
+		var zero T
 		d.answered(n, time.Now(), one, nil)
-		done(zero, err)
+		done(zero, fmt.Errorf("%w (%w)", driver.ErrClosed, driver.ErrNotApplied))
 	}
 }
 
@@ -198,7 +251,7 @@ func (d *Driver) payAll(n *node) {
 			x.paid()
 			continue
 		}
-		one, err := d.admit(n, now)
+		one, err := d.admit(n, now, nil)
 		if err == nil {
 			req := x.release
 			req.KeepFor = max(0, x.keep.Sub(now))

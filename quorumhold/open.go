@@ -9,8 +9,8 @@ import (
 
 // Options are for Open and NewDriver; nil means all defaults.
 type Options struct {
-	// MaxTTL is the longest TTL that a lock may have. It is a property of the quorum: nodes that have lost their data abstain
-	// for so long, so all clients have to agree on it. Default 30 s.
+	// MaxTTL is the longest TTL, and MinHold, that a lock may have. It is a property of the quorum: nodes that have lost their
+	// data abstain for so long, so all clients have to agree on it. Default 30 s.
 	MaxTTL time.Duration
 
 	// NodeTimeout is how long one node gets for one call. It does not bound the calls of a quorum: these end when a majority

@@ -18,6 +18,9 @@ func (d *Driver) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 	if err := d.usable(ctx, verb, key); err != nil {
 		return err
 	}
+	if err := d.tooLong(verb, key, "a KeepFor", req.KeepFor); err != nil {
+		return err
+	}
 	t := d.known(req.Ref)
 	err := d.release(ctx, t, req)
 	if t == nil && errors.Is(err, driver.ErrGone) && ctx.Err() == nil {
@@ -50,7 +53,7 @@ func (d *Driver) release(ctx context.Context, t *term, req *driver.ReleaseReques
 		until = now.Add(t.ttl)
 		for i := range t.at {
 			s := t.at[i].state
-			skip[i] = !req.Undo && (s == absent || s == refused || s == declined)
+			skip[i] = !req.Undo && !t.at[i].ghost && (s == absent || s == refused || s == declined)
 			if s == asking {
 				d.retired.add(t.ref, 1) // until it is answered
 			}
@@ -62,9 +65,11 @@ func (d *Driver) release(ctx context.Context, t *term, req *driver.ReleaseReques
 		one := r
 		one.KeepFor = max(0, time.Until(keep))
 		err := d.nodes[i].Release(ctx, &one)
-		if errors.Is(err, driver.ErrGone) && ghost(i) && !one.Undo { // the acquire may still arrive
+		if ghost(i) && !one.Undo && (err == nil || errors.Is(err, driver.ErrGone)) { // an acquire may still arrive
 			one.Undo = true
-			err = d.nodes[i].Release(ctx, &one)
+			if undone := d.nodes[i].Release(ctx, &one); err != nil || unheard(undone) {
+				err = undone
+			}
 		}
 		return err
 	}, func(i int) {
@@ -109,6 +114,7 @@ func (d *Driver) poll(
 		goneAt  int
 		heard   = make([]error, len(d.nodes))
 		changed = make(chan struct{}, 1)
+		began   = time.Now()
 	)
 	answered := func(i int, err error) {
 		mu.Lock()
@@ -152,6 +158,7 @@ func (d *Driver) poll(
 		switch {
 		case did >= d.need:
 			mu.Unlock()
+			d.pace.Store(int64(time.Since(began)))
 			return nil
 		case goneAt > len(d.nodes)-d.need:
 			err := failure(verb, ref.Key, fmt.Errorf("%w (%d of %d nodes do not have it)", gone, goneAt, len(d.nodes)))

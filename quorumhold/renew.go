@@ -24,9 +24,8 @@ func (d *Driver) RenewBatch(ctx context.Context, reqs []*driver.RenewRequest) []
 	for i, req := range reqs {
 		r.tallies[i] = tally{req: req, ref: req.Ref, heard: make([]error, len(d.nodes))}
 		y := &r.tallies[i]
-		if y.fail = d.usable(ctx, "renew", req.Ref.Key); y.fail == nil && req.TTL > d.opts.MaxTTL {
-			y.fail = failure("renew", req.Ref.Key, fmt.Errorf("a TTL of %s is longer than MaxTTL %s (%w)",
-				req.TTL, d.opts.MaxTTL, driver.ErrNotApplied))
+		if y.fail = d.usable(ctx, "renew", req.Ref.Key); y.fail == nil {
+			y.fail = d.tooLong("renew", req.Ref.Key, "a TTL", req.TTL)
 		}
 		if y.term = d.known(req.Ref); y.term != nil {
 			y.ref = y.term.node
@@ -170,7 +169,7 @@ func (r *renewal) heard(i, j int, req *driver.RenewRequest, g driver.Grant, err 
 		case errors.Is(err, driver.ErrTokenPassed):
 			t.at[i].token = max(t.at[i].token, req.Floor)
 		case errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrBroken):
-			t.at[i] = place{}
+			t.at[i] = place{ghost: t.at[i].ghost}
 		}
 	}
 }

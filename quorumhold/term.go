@@ -46,6 +46,7 @@ type place struct {
 	other driver.Term // who stands there instead, if refused
 	err   error       // if failed or declined
 	moved bool        // a raise of the token is on its way
+	ghost bool        // a request to start it was never answered: it may come to stand although nobody is told
 	then  func()      // to be done when a request that is on its way is answered
 }
 
@@ -102,7 +103,7 @@ func (t *term) askFor(which []int, then func()) {
 func (t *term) answered(i int, g driver.Grant, err error) {
 	t.mu.Lock()
 	p := &t.at[i]
-	then := p.then
+	then, ghost := p.then, p.ghost
 	*p = place{state: granted, token: g.Token, grant: g}
 	var other *driver.HeldError
 	switch {
@@ -114,7 +115,10 @@ func (t *term) answered(i int, g driver.Grant, err error) {
 	default:
 		*p = place{state: failed, err: err}
 	}
-	giveBack, raise, ghost := false, false, p.state == failed
+	// One that was not answered may arrive after the answer to the next one.
+	ghost = p.state == failed || ghost && !t.d.broken.ghosts
+	p.ghost = ghost
+	giveBack, raise := false, false
 	switch t.phase {
 	case trying:
 		raise = p.state == granted && t.token != 0 && p.token < t.token
@@ -123,11 +127,11 @@ func (t *term) answered(i int, g driver.Grant, err error) {
 		late := !time.Now().Before(t.deadline)
 		raise = p.state == granted && !late && p.token < t.token
 		if giveBack = p.state == granted && late; giveBack {
-			*p = place{}
+			*p = place{ghost: ghost}
 			t.d.retired.add(t.ref, 1)
 		}
 	case ended:
-		giveBack = then == nil && (p.state == granted || p.state == failed)
+		giveBack = then == nil && (p.state == granted || ghost)
 		if !giveBack {
 			t.d.retired.add(t.ref, -1)
 		}
@@ -179,7 +183,17 @@ func (t *term) whenAnswered(i int, f func()) {
 func (t *term) ghost(i int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.at[i].state == failed
+	return t.at[i].ghost
+}
+
+// inherit takes over what is known of a term of the same nonce that this one is to replace.
+func (t *term) inherit(old *term) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	t.node = old.node
+	for i := range old.at {
+		t.at[i].ghost = old.at[i].ghost || old.at[i].state == asking
+	}
 }
 
 // raise orders node i to set the token to that of the term. The node does so only while the term stands there.
@@ -200,7 +214,7 @@ func (t *term) raise(i int) {
 			case errors.Is(err, driver.ErrTokenPassed):
 				p.token = req.Floor + 1 // past it, by how much does not matter
 			case errors.Is(err, driver.ErrGone):
-				*p = place{}
+				*p = place{ghost: p.ghost}
 			default:
 				p.err = err
 			}
@@ -217,14 +231,14 @@ func (t *term) end() {
 	if t.phase != ended {
 		t.phase = ended
 		for i := range t.at {
-			switch t.at[i].state {
-			case granted, failed:
+			switch p := &t.at[i]; {
+			case p.state == asking: // when it is answered
+				t.d.retired.add(t.ref, 1)
+			case p.state == granted || p.ghost:
 				which = append(which, i)
-				ghost[i] = t.at[i].state == failed
+				ghost[i] = p.ghost
 				t.d.retired.add(t.ref, 1)
-				t.d.endings.keep(t.ref.Key, t.at[i].grant)
-			case asking: // when it is answered
-				t.d.retired.add(t.ref, 1)
+				t.d.endings.keep(t.ref.Key, p.grant)
 			}
 		}
 	}
@@ -236,7 +250,8 @@ func (t *term) end() {
 
 // giveBack gives the term back to node i, now or when it answers again. There was no work under it, so its key need not be
 // kept. The nonce, which the caller has counted as retired, is not used again until that is done. If the term is a ghost, one
-// that may still come to stand there, the node is to refuse it; to remember that of each would make its key slow.
+// that may still come to stand there, the node is to refuse it; to remember that of each would make its key slow. So is it if
+// it did not confirm this: the undo may still be on its way, and must not end another term of the nonce.
 func (t *term) giveBack(i int, ghost bool) {
 	n := t.d.nodes[i]
 	done := func() { t.d.retired.add(t.ref, -1) }
@@ -249,7 +264,9 @@ func (t *term) giveBack(i int, ghost bool) {
 	call(t.d, n, limit, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Release(ctx, &x.release) },
 		func(_ struct{}, err error) {
 			if unheard(err) {
-				n.owe(x)
+				again := x
+				again.release.Answered = again.release.Answered && t.d.broken.ghosts
+				n.owe(again)
 			} else {
 				done()
 			}

@@ -42,6 +42,9 @@ func TestDamagedSlots(t *testing.T) {
 			if acquired == nil || errors.As(acquired, &held) || errors.Is(acquired, driver.ErrGone) {
 				t.Errorf("Acquire: %v, want a failure of the store", acquired)
 			}
+			if newer := slot == "2"; errors.Is(acquired, driver.ErrNewer) != newer || driver.Damaged(acquired) == newer {
+				t.Errorf("Acquire: of a newer version %v, damaged %v: %v", errors.Is(acquired, driver.ErrNewer), driver.Damaged(acquired), acquired)
+			}
 			for verb, err := range map[string]error{"Renew": renewed, "Release": released, "Break": broken} {
 				if err == nil || errors.As(err, &held) {
 					t.Errorf("%s: %v, want a failure of the store", verb, err)

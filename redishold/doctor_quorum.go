@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"math"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/quorumhold"
 )
 
 // Diagnose implements driver.Doctor, for one node. It leaves the node's mark alone, also where it is missing, and so takes its
@@ -31,7 +30,7 @@ func (n *quorumNode) Diagnose(ctx context.Context, opts driver.DoctorOptions) []
 		x.say("identity", driver.Refuse, err.Error(), "this node takes no part", "name independent servers, without replicas that could take over; the user needs INFO")
 	} else {
 		x.fine("identity", "a server of its own, run_id "+who.run)
-		n.diagnoseMark(x, who)
+		n.diagnoseMark(x)
 	}
 	x.useEverything()
 	x.roundTrip()
@@ -39,36 +38,32 @@ func (n *quorumNode) Diagnose(ctx context.Context, opts driver.DoctorOptions) []
 	return x.found
 }
 
-// diagnoseMark looks at what the node remembers of the quorum; see gate.lua for how it is judged.
-func (n *quorumNode) diagnoseMark(x *examination, who identity) {
-	const check = "mark"
-	text, err := ask(x, func(ctx context.Context) (string, error) { return n.client.Get(ctx, n.mark()).Result() })
+// diagnoseMark looks at what the node remembers of the quorum.
+func (n *quorumNode) diagnoseMark(x *examination) {
+	const check, noPart = "mark", "this node takes no part"
+	m, err := ask(x, func(ctx context.Context) (mark, error) { return n.readMark(ctx) })
 	q := n.quorum
-	abstains := fmt.Sprintf("it grants nothing for %s from the first request on; if a majority does so, no lock can be taken", q.span.Round(time.Second))
-	if errors.Is(err, redis.Nil) {
-		x.say(check, driver.Caution, "none: this node is new, or has lost its data", abstains, "holdlock quorum init if the quorum is new and no job runs; otherwise wait")
-		return
-	}
-	if err != nil {
+	const harm = "it grants nothing meanwhile; while a majority does so, no lock can be taken"
+	left := time.Duration(math.Ceil(q.abstains(m).Seconds())) * time.Second
+	switch {
+	case errors.Is(err, quorumhold.ErrMismatch):
+		what, todo, _ := strings.Cut(strings.TrimPrefix(err.Error(), quorumhold.ErrMismatch.Error()+": "), markAdvice)
+		x.say(check, driver.Refuse, what, noPart, todo)
+	case err != nil:
 		x.unseen(check, err)
-		return
-	}
-	lines := strings.Split(text, "\n")
-	if len(lines) != 7 || lines[0] != "1" {
-		x.say(check, driver.Refuse, "it was written by a newer holdlock", "this node takes no part", "upgrade this one")
-		return
-	}
-	since, _ := strconv.ParseInt(lines[3], 10, 64)
-	switch left := time.Until(time.UnixMicro(since).Add(q.span)); {
-	case lines[1] != q.print:
-		x.say(check, driver.Refuse, "it belongs to a quorum of "+lines[6]+", and here it is one of "+q.members, "this node takes no part",
-			"name the same nodes, in the same spelling, with the same MaxTTL in all programs; or another namespace")
-	case lines[5] != plain(n.name):
-		x.say(check, driver.Refuse, "it bears the name of node "+lines[5], "two of the nodes are one server", "name independent servers, in the same spelling everywhere")
-	case lines[2] != who.run && !q.opts.Durable:
-		x.say(check, driver.Caution, "the server has restarted since the last grant here", abstains, "wait")
-	case since != 0 && left > 0:
-		x.say(check, driver.Caution, fmt.Sprintf("it abstains for %s more", left.Round(time.Second)), "one failure more and there is no majority", "wait")
+	case m.missing:
+		x.say(check, driver.Caution, "none: this node is new, or has lost its data", fmt.Sprintf("it grants nothing for %s from the first request on; "+
+			"if a majority does so, no lock can be taken", left), "holdlock quorum init if the quorum is new and no job runs; otherwise wait")
+	case m.print != q.print:
+		x.say(check, driver.Refuse, "it belongs to a quorum of "+m.members+", and here it is one of "+q.members, noPart, n.foreignAdvice())
+	case m.name != plain(n.name):
+		x.say(check, driver.Refuse, "it bears the name of node "+m.name, "two of the nodes are one server", n.twinAdvice())
+	case left > 0 && q.restarted(m):
+		x.say(check, driver.Caution, fmt.Sprintf("the server has restarted since the last grant here, and abstains for %s more", left), harm, "wait")
+	case left > 0:
+		x.say(check, driver.Caution, fmt.Sprintf("it abstains for %s more", left), harm, "wait")
+	case q.restarted(m):
+		x.fine(check, "of this quorum; the server has restarted since the last grant here, long enough ago to grant again")
 	default:
 		x.fine(check, "of this quorum, and it remembers all grants")
 	}

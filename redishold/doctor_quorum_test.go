@@ -59,6 +59,26 @@ func TestDoctorOnQuorums(t *testing.T) {
 			nodes: 3, apart: true, check: "mark of ", want: driver.Caution, word: "has lost its data",
 			spoil: func(t *testing.T, s []*testenv.Redis) { s[2].Restart(t) },
 		},
+		"all have forgotten": {
+			nodes: 3, apart: true, check: "majority", want: driver.Refuse, word: "abstain, so 0 can grant",
+			spoil: func(t *testing.T, s []*testenv.Redis) {
+				for _, one := range s {
+					one.Do(t, "FLUSHALL")
+				}
+			},
+		},
+		"most have forgotten": {
+			nodes: 3, apart: true, check: "majority", want: driver.Refuse, word: "no lock can be taken for 3",
+			spoil: func(t *testing.T, s []*testenv.Redis) { s[0].Do(t, "FLUSHALL"); s[2].Restart(t) },
+		},
+		"one down, one has forgotten": {
+			nodes: 5, apart: true, check: "majority", want: driver.Caution, word: "until nodes no longer abstain",
+			spoil: func(t *testing.T, s []*testenv.Redis) { s[0].Do(t, "FLUSHALL"); s[2].Kill() },
+		},
+		"one down, what is said of it": {
+			nodes: 3, apart: true, check: "connection of ", want: driver.Caution, word: "here: no lock can be taken",
+			spoil: func(_ *testing.T, s []*testenv.Redis) { s[1].Kill() },
+		},
 		"another quorum's": {nodes: 3, apart: true, opts: QuorumOptions{MaxTTL: 20 * time.Second}, check: "majority", want: driver.Refuse, word: "0 of 3"},
 		"a mark of another quorum": {
 			nodes: 3, apart: true, opts: QuorumOptions{MaxTTL: 20 * time.Second}, check: "mark of ", want: driver.Refuse,

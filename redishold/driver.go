@@ -237,7 +237,7 @@ func (d *Driver) held(verb, key string, rest []string) error {
 	}
 	term, _, err := d.term(key, rest[1], now)
 	if err != nil {
-		return d.failure(verb, key, err)
+		return d.failure(verb, key, fmt.Errorf("%w: %w", driver.ErrDamaged, err))
 	}
 	term.Key = key
 	held := &driver.HeldError{Term: term}

@@ -27,7 +27,9 @@ func failure(verb, key string, err error) error {
 
 // failure is the failure of a call about one lock. It names the key of what stands there and cannot be read.
 func (d *Driver) failure(verb, key string, err error) error {
-	if damaged(err) || errors.Is(err, driver.ErrDamaged) {
+	if errors.Is(err, driver.ErrNewer) { // not to be deleted
+		err = fmt.Errorf("key %s: %w", strings.Join(d.keys(key), " and key "), err)
+	} else if damaged(err) || errors.Is(err, driver.ErrDamaged) {
 		if !strings.Contains(err.Error(), "look at ") { // turn.lua and errLine have named it
 			err = fmt.Errorf("look at key %s, and delete it or use another namespace: %w", strings.Join(d.keys(key), " and key "), err)
 		}
@@ -101,7 +103,7 @@ func answer(reply any) (word string, rest []string, err error) {
 	}
 	switch all[0] {
 	case "V":
-		return "", nil, fmt.Errorf("%w: it is not of wire version 1, so of a newer holdlock (upgrade this one) or of another program", driver.ErrDamaged)
+		return "", nil, fmt.Errorf("%w: %w", driver.ErrDamaged, errVersion(strings.Join(all[1:], "")))
 	default:
 		return all[0], all[1:], nil
 	}

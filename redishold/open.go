@@ -76,7 +76,7 @@ type QuorumOptions struct {
 	// Namespace separates applications, as in Options.
 	Namespace string
 
-	// MaxTTL is the longest TTL of a lock, and how long a node abstains after it has lost its data. Default 30 s.
+	// MaxTTL is the longest TTL and MinHold of a lock, and how long a node abstains after it has lost its data. Default 30 s.
 	MaxTTL time.Duration
 
 	// NodeTimeout is how long one node gets for one call; see quorumhold.Options. Default 1 s.

@@ -219,13 +219,13 @@ func (n *quorumNode) explain(err error) error {
 		return fmt.Errorf("it has restarted, lost its data, or is new, and grants nothing for %s (%w)",
 			(time.Duration(us) * time.Microsecond).Round(time.Millisecond), driver.ErrAbstains)
 	case "QUORUMMEMBERS":
-		return fmt.Errorf("%w: it belongs to a quorum of %s; here it is one of %s (%w)",
-			quorumhold.ErrMismatch, rest, n.quorum.members, driver.ErrNotApplied)
+		return fmt.Errorf("%w (%w)", n.foreignMark(rest), driver.ErrNotApplied)
 	case "QUORUMTWIN":
-		return fmt.Errorf("%w: it bears the mark of node %s: it is the same server, or a replica of it (%w)",
-			quorumhold.ErrMismatch, rest, driver.ErrNotApplied)
+		return fmt.Errorf("%w (%w)", n.twinMark(rest), driver.ErrNotApplied)
 	case "QUORUMVERSION":
-		return fmt.Errorf("%w: its mark was written by a newer holdlock: upgrade this one (%w)", quorumhold.ErrMismatch, driver.ErrNotApplied)
+		return fmt.Errorf("%w (%w)", n.newerMark(), driver.ErrNotApplied)
+	case "QUORUMDAMAGED":
+		return fmt.Errorf("%w (%w)", n.damagedMark(), driver.ErrNotApplied)
 	}
 	return err
 }

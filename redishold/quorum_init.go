@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/holdlock/holdlock/quorumhold"
 )
 
 //go:embed lua/init.lua
@@ -31,30 +33,51 @@ func InitQuorum(ctx context.Context, clients []redis.UniversalClient, opts *Quor
 		}
 	}()
 	runs := make([]string, len(nodes))
-	var marked []string
-	var members string
+	var own []string
+	var reasons []string
+	others := map[string][]string{} // nodes that are kept out, by reason
+	keepOut := func(n *quorumNode, err error) {
+		reason := err.Error()
+		if others[reason] == nil {
+			reasons = append(reasons, reason)
+		}
+		others[reason] = append(others[reason], n.name)
+	}
 	for i, n := range nodes {
 		who, err := n.identify(ctx)
 		if err == nil {
 			err = q.admit(n.name, who)
 		}
-		if err != nil {
-			return fmt.Errorf("redishold: quorum init: node %s: %w; nothing was changed", n.name, err)
+		var m mark
+		if err == nil {
+			runs[i] = who.run
+			if m, err = n.readMark(ctx); errors.Is(err, quorumhold.ErrMismatch) {
+				keepOut(n, err)
+				continue
+			}
 		}
-		runs[i] = who.run
-		m, err := n.client.Get(ctx, n.mark()).Result()
 		switch {
-		case errors.Is(err, redis.Nil):
 		case err != nil:
 			return fmt.Errorf("redishold: quorum init: node %s: %w; nothing was changed", n.name, err)
+		case m.missing:
+		case m.print != q.print:
+			keepOut(n, n.foreignMark(m.members))
+		case m.name != plain(n.name):
+			keepOut(n, n.twinMark(m.name))
 		default:
-			lines := strings.Split(m, "\n")
-			marked, members = append(marked, n.name), lines[len(lines)-1]
+			own = append(own, n.name)
 		}
 	}
-	if len(marked) > 0 {
-		return fmt.Errorf("redishold: quorum init: %s bear the mark of a quorum of %s, which is in use; nodes that are new or "+
-			"have restarted join by themselves after MaxTTL (%s); nothing was changed", strings.Join(marked, ", "), members, q.opts.MaxTTL)
+	var wrong []string
+	if len(own) > 0 {
+		wrong = append(wrong, fmt.Sprintf("%s bear the mark of this quorum, which is in use: a lock was asked for, or it was declared new before. Nodes that "+
+			"are new or have restarted join by themselves after MaxTTL (%s)", strings.Join(own, ", "), q.opts.MaxTTL))
+	}
+	for _, r := range reasons {
+		wrong = append(wrong, fmt.Sprintf("%s: %s", strings.Join(others[r], ", "), r))
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("redishold: quorum init: %s; nothing was changed", strings.Join(wrong, "; "))
 	}
 	for i, n := range nodes {
 		text := strings.Join([]string{"1", q.print, runs[i], "0", "@", plain(n.name), q.members}, "\n")

@@ -72,7 +72,7 @@ func recordHead(s string) bool {
 // parseRecord reads a record. stands says whether the term of its last run does; whole, whether the result is in s.
 func (d *Driver) parseRecord(key, s string, stands, whole bool) (j driver.Job, err error) {
 	switch {
-	case s != "" && s[0] != '1' && s != "?":
+	case newer(s):
 		return j, d.badRecord(key, "version")
 	case !recordHead(s):
 		return j, d.badRecord(key, "damaged")
@@ -134,8 +134,10 @@ func letter[T comparable](signs map[byte]T, value T) string {
 // badRecord says why a record must not be acted upon. what is a word of the scripts.
 func (d *Driver) badRecord(key, what string) error {
 	at := d.slotKey(key) + undoneEnd + " or " + doneEnd
+	kind := driver.ErrBadRecord
 	switch what {
 	case "version":
+		kind = fmt.Errorf("%w: %w", kind, driver.ErrNewer)
 		what = fmt.Sprintf("key %s was written by a newer holdlock, whose layout this one does not know; upgrade this program", at)
 	case "kind":
 		what = fmt.Sprintf("key %s is not of holdlock, but of another kind; choose another namespace", at)
@@ -144,7 +146,7 @@ func (d *Driver) badRecord(key, what string) error {
 	default:
 		what = fmt.Sprintf("key %s is damaged; delete it once you know whether the job was done", at)
 	}
-	return fmt.Errorf("%w: %s (%w)", driver.ErrBadRecord, what, driver.ErrNotApplied)
+	return fmt.Errorf("%w: %s (%w)", kind, what, driver.ErrNotApplied)
 }
 
 // keepMicros is for how long a record is to be kept, for the scripts: 0 is for ever.

@@ -140,6 +140,9 @@ func TestDamagedRecords(t *testing.T) {
 				errors.Is(err, driver.ErrGone) || !strings.Contains(err.Error(), `"k"`) {
 				t.Errorf("%s: %s: %v, want ErrBadRecord and ErrNotApplied", name, verb, err)
 			}
+			if newer := name == "another version"; errors.Is(err, driver.ErrNewer) != newer || driver.Damaged(err) == newer {
+				t.Errorf("%s: %s: of a newer version %v, damaged %v: %v", name, verb, errors.Is(err, driver.ErrNewer), driver.Damaged(err), err)
+			}
 		}
 		r.Do(t, "SET", at, record, "PX", "3600000")
 		_, err := d.Acquire(t.Context(), claiming("k", time.Minute, driver.Rerun))

@@ -160,7 +160,13 @@ func endingOf(s string) driver.Ending {
 
 var errKind = errors.New("it is not a string, so of another program: delete it, or choose another namespace")
 
+// errVersion is about a slot of another version than 1. s is what it begins with, or "".
 func errVersion(s string) error {
-	return fmt.Errorf("the key holds %.20q, which is not of wire version 1: "+
-		"it was written by a newer holdlock (upgrade this one) or by another program (choose another namespace)", s)
+	if newer(s) {
+		return fmt.Errorf("the key holds %.20q, which is of a newer wire version than 1: it was written by a newer holdlock; upgrade this one (%w)", s, driver.ErrNewer)
+	}
+	return fmt.Errorf("the key holds %.20q, which is not of wire version 1: it was damaged, or written by another program", s)
 }
+
+// newer says whether a slot or record is of a version that is not known yet: its first sign is its version.
+func newer(s string) bool { return s != "" && s[0] >= '2' && s[0] <= '9' }

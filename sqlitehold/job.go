@@ -68,12 +68,16 @@ func (w *writer) job(namespace, key string, m moment) (j jobRow, known bool, err
 
 // check says why a row must not be acted upon.
 func (j *jobRow) check(key string) error {
+	kind := driver.ErrBadRecord
 	bad := func(what string) error {
-		return &refusal{"job", key, fmt.Errorf("%w: %s (%w)", driver.ErrBadRecord, what, driver.ErrNotApplied)}
+		return &refusal{"job", key, fmt.Errorf("%w: %s (%w)", kind, what, driver.ErrNotApplied)}
 	}
 	switch {
-	case j.layout != jobLayout:
+	case j.layout > jobLayout:
+		kind = fmt.Errorf("%w: %w", kind, driver.ErrNewer)
 		return bad(fmt.Sprintf("it has layout %d, and this release knows %d; upgrade this program", j.layout, jobLayout))
+	case j.layout < jobLayout:
+		return bad(fmt.Sprintf("it is damaged: there is no layout %d; remove the row from table job once you know whether the job was done", j.layout))
 	case j.state != jobOpen && j.state != jobRunning && j.state != jobSuspended && j.state != jobDone:
 		return bad(fmt.Sprintf("it is damaged: there is no state %d; remove the row from table job once you know whether the job "+
 			"was done", j.state))

@@ -126,6 +126,7 @@ func TestBadRecords(t *testing.T) {
 	t.Parallel()
 	for what, tt := range map[string]struct{ set, want string }{
 		"another layout": {"layout = 2", "layout 2"},
+		"no layout":      {"layout = 0", "damaged"},
 		"no such state":  {"state = 9", "no state 9"},
 		"no such cause":  {"why = 17", "damaged"},
 		"runs below 0":   {"runs = -1", "damaged"},
@@ -153,6 +154,9 @@ func TestBadRecords(t *testing.T) {
 				t.Helper()
 				if !errors.Is(err, driver.ErrBadRecord) || !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("%s: %v, want ErrBadRecord with %q", what, err, tt.want)
+				}
+				if newer := tt.want == "layout 2"; errors.Is(err, driver.ErrNewer) != newer || driver.Damaged(err) == newer {
+					t.Errorf("%s: of a newer version %v, damaged %v: %v", what, errors.Is(err, driver.ErrNewer), driver.Damaged(err), err)
 				}
 			}
 			for _, key := range []string{"running", "done"} {

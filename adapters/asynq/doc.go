@@ -1,7 +1,8 @@
 // Package asynqonce makes tasks of github.com/hibiken/asynq run once, although they are delivered twice.
 //
 //	cfg := asynq.Config{Concurrency: 10}
-//	jobs, err := asynqonce.New(locks, &cfg, &asynqonce.Options{Name: "charge", Key: orderOf})
+//	jobs, err := asynqonce.New(locks, &cfg, &asynqonce.Options{Name: "charge", Key: orderOf, Redis: redis})
+//	defer jobs.Close()
 //	mux := asynq.NewServeMux()
 //	mux.Use(jobs.Middleware)
 //	err = asynq.NewServer(redis, cfg).Run(mux)
@@ -18,20 +19,26 @@
 //	failed: the handler's error                      as asynq does with that error
 //	is suspended, or came with another payload       is archived, for people to look at
 //	the store of the locks cannot be reached         comes back later, and uses up no retry
+//	has a record that is of a newer release          comes back later: another worker may be of that release
+//	has a record, or lock, that is damaged           is archived; its error names the key
 //	ran, but its lease was lost before the record    is retried; Once.OnLapse says whether the job runs again
 //
 // So a task is acknowledged only when its job is done. The context of the handler ends when the lease is lost, and is
 // asynq's in all else.
 //
 // A task that comes back waits in asynq's retry set for Options.Again, and then until asynq looks there
-// (Config.DelayedTaskCheckInterval, 5 s by default). asynq cannot send a task back whose retries are used up, or that has
-// none (MaxRetry(0)): it would archive it, and the job would be lost if its twin died. Such a delivery waits in its worker
-// until the twin has ended.
+// (Config.DelayedTaskCheckInterval, 5 s by default).
+//
+// asynq cannot send a task back whose retries are used up, or that has none (MaxRetry(0)): it would archive it, and the job would be
+// lost if its twin died. Such a task is enqueued anew, to come as late, and the delivery is revoked. The copy has another ID (that of the task,
+// "~again-" and more), no retries, and the same queue, payload, headers, Timeout, Deadline and Retention; only Unique is not kept, which asynq
+// does not tell. So no worker waits, and the handler has all of its Timeout whenever it begins.
 //
 // # What is asynq's affair
 //
 // A worker that was killed keeps its task for a minute or two: asynq waits for its own lease to run out, and 30 s more. That
-// counts as a retry. If a task's timeout or deadline passes, asynq retries it while the handler may still be running; the
-// next delivery then finds its job running. An archived task is not run again by Client.Settle: run it again with asynq's
-// inspector, or enqueue it anew.
+// counts as a retry; a task that has none left is archived then, so give a retry to what must survive the death of its worker.
+// If a task's timeout or deadline passes, asynq retries it while the handler may still be running; the next delivery then finds its
+// job running. A Deadline is for all deliveries together: asynq ends with it what is not done by then, also if its job ran elsewhere all
+// the time. An archived task is not run again by Client.Settle: run it again with asynq's inspector, or enqueue it anew.
 package asynqonce

@@ -24,6 +24,9 @@ type Options struct {
 	// what makes two tasks the same: an order's number, or PayloadKey. It is called before every run, and may be called
 	// from several goroutines.
 	Key func(*asynq.Task) (string, error)
+	// Redis is where the queues are, as for asynq.NewServer. Required: a task that asynq would archive because it has no retries left is
+	// enqueued anew there if its job runs elsewhere.
+	Redis asynq.RedisConnOpt
 	// Once says how long a job is remembered, and what follows a run that lapsed or failed; see there. If Input is nil it is
 	// the payload, so that a key that is used for two different tasks is noticed. OnRunning is not used.
 	Once once.Options
@@ -46,17 +49,22 @@ var (
 
 // Jobs runs tasks once. It is safe for concurrent use.
 type Jobs struct {
-	lock *holdlock.Lock
-	opts Options
+	lock  *holdlock.Lock
+	opts  Options
+	tasks *tasks
 }
 
 // New returns what runs the tasks of a server once, on a client that keeps records of jobs, which stays yours: shut it down
 // after the server. It changes two settings of cfg, from which the server must then be made: IsFailure, so that a task whose
 // job runs elsewhere uses up no retry, and RetryDelayFunc, for how soon it comes back. What was set there is asked about
-// everything else.
+// everything else. Close what New returns after the server.
 func New(client *holdlock.Client, cfg *asynq.Config, opts *Options) (*Jobs, error) {
 	if opts == nil || opts.Key == nil {
 		return nil, errors.New("asynqonce: Options.Key is required: it says which tasks are the same job, for example PayloadKey")
+	}
+	if opts.Redis == nil {
+		return nil, errors.New("asynqonce: Options.Redis is required: it is where the queues are, as for asynq.NewServer, since a task without " +
+			"retries is enqueued anew there while its job runs elsewhere")
 	}
 	if cfg == nil {
 		return nil, errors.New("asynqonce: the asynq.Config is nil: it has to be the one that the server is made from")
@@ -84,10 +92,17 @@ func New(client *holdlock.Client, cfg *asynq.Config, opts *Options) (*Jobs, erro
 	if err != nil {
 		return nil, fmt.Errorf("asynqonce: %w", err)
 	}
-	j := &Jobs{lock, o}
+	tasks, err := openTasks(o.Redis)
+	if err != nil {
+		return nil, fmt.Errorf("asynqonce: lock %s: %w", o.Name, err)
+	}
+	j := &Jobs{lock, o, tasks}
 	j.configure(cfg)
 	return j, nil
 }
+
+// Close closes the connections to the Redis of the queues. The server must have ended.
+func (j *Jobs) Close() error { return j.tasks.rdb.Close() }
 
 // comesBack says whether an error means that nothing was run and the task is to come back.
 func comesBack(err error) bool { return errors.Is(err, ErrRunning) || errors.Is(err, ErrStore) }
@@ -105,11 +120,14 @@ func (j *Jobs) configure(cfg *asynq.Config) {
 	}
 	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
 		if comesBack(err) {
-			return j.opts.Again + rand.N(j.opts.Again/4) // so that many twins do not come together
+			return j.again()
 		}
 		return delay(n, err, t)
 	}
 }
+
+// again is after how long a task comes back. It varies, so that many twins do not come together.
+func (j *Jobs) again() time.Duration { return j.opts.Again + rand.N(j.opts.Again/4) }
 
 // PayloadKey is an Options.Key by which tasks of the same type and payload are the same job, in whatever queue they are.
 func PayloadKey(t *asynq.Task) (string, error) {
@@ -135,20 +153,19 @@ func (j *Jobs) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 	if o.Input == nil {
 		o.Input = append([]byte{}, t.Payload()...) // never nil
 	}
-	if !last(ctx) {
-		return j.run(ctx, t, next, key, &o)
-	}
-	// asynq would archive it, so it waits here: for its twin in once.Do, for the store in this loop.
-	o.OnRunning = once.Wait
 	for {
 		err := j.run(ctx, t, next, key, &o)
-		if !comesBack(err) {
+		if !comesBack(err) || !last(ctx) {
 			return err
 		}
-		select {
+		failed := j.tasks.enqueueAnew(ctx, t, j.again())
+		if failed == nil {
+			return fmt.Errorf("%w: enqueued anew, as it has no retries (%w)", err, asynq.RevokeTask)
+		}
+		select { // the next look may find the job free
 		case <-time.After(j.opts.Again):
 		case <-ctx.Done():
-			return err
+			return fmt.Errorf("%w: and it has no retries, and cannot be enqueued anew: %w", err, failed)
 		}
 	}
 }
@@ -162,6 +179,8 @@ func (j *Jobs) run(ctx context.Context, t *asynq.Task, next asynq.Handler, key s
 	case err == nil:
 		return nil
 	case errors.Is(err, once.ErrSuspended), errors.Is(err, once.ErrOtherInput):
+		return fmt.Errorf("%w (%w)", err, asynq.SkipRetry)
+	case out.Status == once.NotRun && driver.Damaged(err): // to look at it again changes nothing; one of a newer release may be read elsewhere
 		return fmt.Errorf("%w (%w)", err, asynq.SkipRetry)
 	case out.Status == once.RunningElsewhere:
 		return fmt.Errorf("%w: %w", ErrRunning, err)

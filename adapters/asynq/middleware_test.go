@@ -79,6 +79,7 @@ func (b *bench) serve(locks *holdlock.Client, opts *Options, outer asynq.Middlew
 	if opts.Key == nil {
 		opts.Key = PayloadKey
 	}
+	opts.Redis = b.at()
 	jobs, err := New(locks, &cfg, opts)
 	if err != nil {
 		b.t.Fatal(err)
@@ -93,7 +94,10 @@ func (b *bench) serve(locks *holdlock.Client, opts *Options, outer asynq.Middlew
 	if err := server.Start(mux); err != nil {
 		b.t.Fatal(err)
 	}
-	b.t.Cleanup(server.Shutdown)
+	b.t.Cleanup(func() {
+		server.Shutdown()
+		_ = jobs.Close()
+	})
 }
 
 func (b *bench) enqueue(payload string, opts ...asynq.Option) *asynq.TaskInfo {
@@ -146,10 +150,11 @@ func (c *tally) of(key string) int {
 	return c.n[key]
 }
 
-// deliveries is a middleware that counts what asynq hands out.
+// deliveries is a middleware that counts what asynq hands out, by the ID with which each was enqueued first.
 func (c *tally) deliveries(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		id, _ := asynq.GetTaskID(ctx)
+		id, _, _ = strings.Cut(id, copied)
 		c.add(id)
 		return next.ProcessTask(ctx, t)
 	})
@@ -191,7 +196,7 @@ func TestDuplicatesRunOnce(t *testing.T) {
 }
 
 // A task whose job runs elsewhere comes back, at most twice a second, without using up its retries; and is done when the job
-// is. One that has no retries waits where it is.
+// is. So does one that has no retries, also if its time is shorter than its twin runs, with all of its settings.
 func TestARunningTwinComesBack(t *testing.T) {
 	t.Parallel()
 	for _, retries := range []int{1, 0} {
@@ -206,18 +211,26 @@ func TestARunningTwinComesBack(t *testing.T) {
 		})
 		b.enqueue("job")
 		<-running
-		twin := b.enqueue("job", asynq.MaxRetry(retries))
-		times := 3
-		if retries == 0 {
-			times = 1
-		}
-		testenv.Eventually(t, "the twin has been delivered", func() bool { return deliveries.of(twin.ID) >= times })
-		info, err := b.look.GetTaskInfo("default", twin.ID)
-		if err != nil || info.Retried != 0 || info.State == asynq.TaskStateArchived {
-			t.Errorf("the twin, delivered %d times: %+v, %v", deliveries.of(twin.ID), info, err)
-		}
-		if retries > 0 && info != nil && info.LastErr == "" {
-			t.Errorf("asynq is not told why it comes back: %+v", info)
+		deadline := time.Now().Add(time.Hour).Truncate(time.Second)
+		twin := b.enqueue("job", asynq.MaxRetry(retries), asynq.Timeout(4*time.Second), asynq.Deadline(deadline), asynq.Retention(time.Hour))
+		testenv.Eventually(t, "the twin has been delivered", func() bool { return deliveries.of(twin.ID) >= 3 })
+		if retries > 0 {
+			info, err := b.look.GetTaskInfo("default", twin.ID)
+			if err != nil || info.Retried != 0 || info.State == asynq.TaskStateArchived || info.LastErr == "" {
+				t.Errorf("the twin, delivered %d times: %+v, %v", deliveries.of(twin.ID), info, err)
+			}
+		} else {
+			var all []*asynq.TaskInfo
+			testenv.Eventually(t, "the twin waits to come back", func() (there bool) {
+				var err error
+				all, err = b.look.ListScheduledTasks("default")
+				return err == nil && len(all) == 1
+			})
+			info := all[0]
+			if !strings.HasPrefix(info.ID, twin.ID+copied) || strings.Count(info.ID, copied) != 1 || info.MaxRetry != 0 || info.Timeout != 4*time.Second ||
+				!info.Deadline.Equal(deadline) || info.Retention != time.Hour || info.Type != kind || string(info.Payload) != "job" {
+				t.Errorf("the twin %s has become %+v", twin.ID, info)
+			}
 		}
 		deliveries.mu.Lock()
 		at := deliveries.at[twin.ID]
@@ -361,16 +374,68 @@ func TestTheStoreIsDown(t *testing.T) {
 	other.Kill()
 	b.serve(locks, &Options{}, deliveries.deliveries, func(context.Context, *asynq.Task) error { runs.Add(1); return nil })
 	ids := []string{b.enqueue("job", asynq.MaxRetry(1)).ID, b.enqueue("last job", asynq.MaxRetry(0)).ID}
-	testenv.Eventually(t, "it has come back", func() bool { return deliveries.of(ids[0]) >= 3 && deliveries.of(ids[1]) == 1 })
-	for _, id := range ids {
-		if info, err := b.look.GetTaskInfo("default", id); err != nil || info.Retried != 0 || info.State == asynq.TaskStateArchived || runs.Load() != 0 {
-			t.Errorf("the task: %+v, %v; %d runs", info, err, runs.Load())
-		}
+	testenv.Eventually(t, "they have come back", func() bool { return deliveries.of(ids[0]) >= 3 && deliveries.of(ids[1]) >= 3 })
+	if info, err := b.look.GetTaskInfo("default", ids[0]); err != nil || info.Retried != 0 || info.State == asynq.TaskStateArchived || runs.Load() != 0 {
+		t.Errorf("the task: %+v, %v; %d runs", info, err, runs.Load())
 	}
 	other.Restart(t)
 	b.drained(0)
 	if n := runs.Load(); n != 2 {
 		t.Errorf("%d runs of two jobs", n)
+	}
+}
+
+// What cannot be read now, nor later, is archived, and does not come back for ever. What a newer release has written may be read by another
+// worker.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	b := start(t)
+	var deliveries, runs tally
+	b.serve(b.locks, &Options{Key: func(t *asynq.Task) (string, error) { return string(t.Payload()), nil }}, deliveries.deliveries,
+		func(_ context.Context, t *asynq.Task) error { runs.add(string(t.Payload())); return nil })
+	b.enqueue("job")
+	b.enqueue("slot")
+	b.drained(0)
+	at := func(key string) (record, slot string) {
+		t.Helper()
+		for name := range strings.FieldsSeq(b.redis.Do(t, "KEYS", "*"+key+"*")) {
+			switch {
+			case strings.HasPrefix(name, "asynq:"):
+			case strings.HasPrefix(b.redis.Do(t, "GET", name), "1D"):
+				record = name
+			default:
+				slot = name
+			}
+		}
+		if record == "" || slot == "" {
+			t.Fatalf("of %s there are record %q and slot %q", key, record, slot)
+		}
+		return record, slot
+	}
+	record, _ := at("job")
+	good := b.redis.Do(t, "GET", record)
+	gone, slot := at("slot")
+	b.redis.Do(t, "DEL", gone)
+	b.redis.Do(t, "SET", slot, "hello")
+	b.redis.Do(t, "SET", record, "hello")
+	for i, payload := range []string{"job", "job", "slot"} {
+		info := b.enqueue(payload, asynq.MaxRetry(10*i))
+		var got *asynq.TaskInfo
+		testenv.Eventually(t, payload+" is archived", func() bool {
+			got, _ = b.look.GetTaskInfo("default", info.ID)
+			return got != nil && got.State == asynq.TaskStateArchived
+		})
+		if n := deliveries.of(info.ID); n != 1 || !strings.Contains(got.LastErr, fmt.Sprintf("key %q", payload)) {
+			t.Errorf("%s: delivered %d times, last error %q", payload, n, got.LastErr)
+		}
+	}
+	b.redis.Do(t, "SET", record, "2"+good[1:])
+	ids := []string{b.enqueue("job", asynq.MaxRetry(0)).ID, b.enqueue("job", asynq.MaxRetry(1)).ID}
+	testenv.Eventually(t, "they come back", func() bool { return deliveries.of(ids[0]) >= 3 && deliveries.of(ids[1]) >= 3 })
+	b.redis.Do(t, "SET", record, good)
+	b.drained(3)
+	if runs.of("job") != 1 || runs.of("slot") != 1 {
+		t.Errorf("%d and %d runs", runs.of("job"), runs.of("slot"))
 	}
 }
 
@@ -389,22 +454,24 @@ func TestOptions(t *testing.T) {
 	}
 	defer func() { _ = plain.Shutdown(context.Background()) }()
 	key := func(*asynq.Task) (string, error) { return "k", nil }
+	at := asynq.RedisClientOpt{Addr: "127.0.0.1:1"} // which New does not ask
 	for word, o := range map[string]*Options{
-		"":                {Key: key},
-		"Key is required": {},
-		"Again is":        {Key: key, Again: time.Second},
-		"Wait is":         {Key: key, Lock: holdlock.LockOptions{Wait: time.Second}},
-		"OnRunning":       {Key: key, Once: once.Options{OnRunning: once.Skip}},
-		"asynqonce: ":     {Key: key, Name: "a/b"},
+		"Redis is required": {Key: key},
+		"":                  {Redis: at, Key: key},
+		"Key is required":   {Redis: at},
+		"Again is":          {Redis: at, Key: key, Again: time.Second},
+		"Wait is":           {Redis: at, Key: key, Lock: holdlock.LockOptions{Wait: time.Second}},
+		"OnRunning":         {Redis: at, Key: key, Once: once.Options{OnRunning: once.Skip}},
+		"asynqonce: ":       {Redis: at, Key: key, Name: "a/b"},
 	} {
 		if _, err := New(locks, &asynq.Config{}, o); (err == nil) != (word == "") || err != nil && !strings.Contains(err.Error(), word) {
 			t.Errorf("want %q: %v", word, err)
 		}
 	}
-	if _, err := New(locks, nil, &Options{Key: key}); err == nil {
+	if _, err := New(locks, nil, &Options{Redis: at, Key: key}); err == nil {
 		t.Error("without a configuration: no error")
 	}
-	if _, err := New(plain, &asynq.Config{}, &Options{Key: key}); !errors.Is(err, holdlock.ErrUnsupported) {
+	if _, err := New(plain, &asynq.Config{}, &Options{Redis: at, Key: key}); !errors.Is(err, holdlock.ErrUnsupported) {
 		t.Errorf("on a store without records: %v", err)
 	}
 	// What was set is asked about the rest.
@@ -413,7 +480,7 @@ func TestOptions(t *testing.T) {
 		IsFailure:      func(err error) bool { return !errors.Is(err, asked) },
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
 	}
-	if _, err := New(locks, &cfg, &Options{Key: key}); err != nil {
+	if _, err := New(locks, &cfg, &Options{Redis: at, Key: key}); err != nil {
 		t.Fatal(err)
 	}
 	task := asynq.NewTask(kind, nil)

@@ -14,6 +14,20 @@ import (
 var ErrMinHold = errors.New("the lock has no MinHold, so a tick can run again on a replica whose clock is behind; " +
 	"declare one that is longer than clocks differ and shorter than the time between ticks")
 
+// ErrWait says that a lock is declared to wait: each replica would run each tick, one after the other.
+var ErrWait = errors.New("a tick is run by one replica, and the others do not wait for it: each that waits would run it again")
+
+// check says whether a lock keeps a tick from running twice.
+func check(lock *holdlock.Lock) error {
+	switch {
+	case lock.MinHold() == 0:
+		return fmt.Errorf("cronlock: lock %s: %w", lock.Name(), ErrMinHold)
+	case lock.Wait() != 0:
+		return fmt.Errorf("cronlock: lock %s: Wait is %s; %w", lock.Name(), lock.Wait(), ErrWait)
+	}
+	return nil
+}
+
 // Options are for Job and Wrapper; nil means all defaults.
 type Options struct {
 	// Context is the parent of the work's context. Default: context.Background().
@@ -36,20 +50,20 @@ func (o *Options) tell(err error) {
 	}
 }
 
-// Job returns a job that runs work under the lock, as Lock.Do does: one attempt per tick, or for as long as the lock is declared
-// to wait. The error is ErrMinHold if the lock has no MinHold.
+// Job returns a job that runs work under the lock, as Lock.Do does: one attempt per tick. The error is ErrMinHold if the lock has no
+// MinHold, and ErrWait if it is declared to wait.
 func Job(lock *holdlock.Lock, work func(ctx context.Context, lease *holdlock.Lease) error, opts *Options) (cron.Job, error) {
-	if lock.MinHold() == 0 {
-		return nil, fmt.Errorf("cronlock: lock %s: %w", lock.Name(), ErrMinHold)
+	if err := check(lock); err != nil {
+		return nil, err
 	}
 	return cron.FuncJob(func() { opts.tell(lock.Do(opts.context(), work)) }), nil
 }
 
 // Wrapper returns a wrapper for cron.NewChain or cron.WithChain. All jobs that it wraps are one lock: use it for one job, or for
-// those that must not run together. Put it inside cron.Recover. A job cannot be told that its lease is lost; see Job.
+// those that must not run together. Put it inside cron.Recover. A job cannot be told that its lease is lost; see Job, also for the errors.
 func Wrapper(lock *holdlock.Lock, opts *Options) (cron.JobWrapper, error) {
-	if lock.MinHold() == 0 {
-		return nil, fmt.Errorf("cronlock: lock %s: %w", lock.Name(), ErrMinHold)
+	if err := check(lock); err != nil {
+		return nil, err
 	}
 	return func(j cron.Job) cron.Job {
 		return cron.FuncJob(func() {

@@ -5,7 +5,9 @@ package cronlock
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,6 +217,47 @@ func TestErrors(t *testing.T) {
 		}
 		if _, err := Wrapper(bare, nil); !errors.Is(err, ErrMinHold) {
 			t.Errorf("Wrapper on a lock without MinHold: %v", err)
+		}
+		for _, wait := range []time.Duration{time.Minute, holdlock.Forever} {
+			patient, err := client.NewLock("patient", &holdlock.LockOptions{MinHold: time.Second, Wait: wait})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Job(patient, nil, nil); !errors.Is(err, ErrWait) || !strings.Contains(err.Error(), "patient") {
+				t.Errorf("Job on a lock that waits for %s: %v", wait, err)
+			}
+			if _, err := Wrapper(patient, nil); !errors.Is(err, ErrWait) {
+				t.Errorf("Wrapper on a lock that waits for %s: %v", wait, err)
+			}
+		}
+	})
+}
+
+// Why a lock must not wait: five replicas that do run each tick five times.
+func TestWaitingRunsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memhold.NewStore()
+		var ran atomic.Int64
+		var all sync.WaitGroup
+		for range 5 {
+			client, err := memhold.Open(&memhold.Options{Store: store})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Shutdown(context.Background())
+			lock, err := client.NewLock("tick", &holdlock.LockOptions{MinHold: time.Second, Wait: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Go(func() {
+				if err := lock.Do(t.Context(), func(context.Context, *holdlock.Lease) error { ran.Add(1); return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if n := ran.Load(); n != 5 {
+			t.Errorf("it ran %d times; then there is no need to refuse it", n)
 		}
 	})
 }

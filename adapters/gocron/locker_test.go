@@ -9,11 +9,13 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jonboulle/clockwork"
 	"github.com/redis/go-redis/v9"
@@ -93,18 +95,70 @@ func play(t *testing.T, ticks int, every, minHold time.Duration, schedule gocron
 	return once, other
 }
 
-// 200 ticks on five replicas with clocks that differ by four seconds, and a job of a millisecond: each runs once. Without MinHold
-// all run again.
+// 200 ticks on five replicas with clocks that differ by four seconds, and a job of a millisecond: each runs once. With a MinHold
+// that is too short all run again.
 func TestOneRunPerTick(t *testing.T) {
 	const ticks = 200
-	for _, minHold := range []time.Duration{0, time.Nanosecond} { // 0 is the default
+	for _, minHold := range []time.Duration{5 * time.Second, time.Nanosecond} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memhold.NewStore()
 			once, other := play(t, ticks, time.Minute, minHold, gocron.CronJob("* * * * *", false), func() (*holdlock.Client, error) {
 				return memhold.Open(&memhold.Options{Store: store})
 			})
-			if right := once == ticks && other == 0; right != (minHold == 0) {
+			if right := once == ticks && other == 0; right != (minHold == 5*time.Second) {
 				t.Errorf("MinHold %s: %d ticks of %d ran once, %d did not", minHold, once, ticks, other)
+			}
+		})
+	}
+}
+
+// Five replicas of a job that runs every two seconds. If MinHold is longer than that, two ticks of three are dropped, and that is told on every replica;
+// with a shorter one all run and nothing is told, though four replicas of five are refused at each.
+func TestTicksCloserThanMinHold(t *testing.T) {
+	for minHold, want := range map[time.Duration]int{5 * time.Second: 10, time.Second: 30} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memhold.NewStore()
+			var runs, told, refused atomic.Int64
+			var stop []func()
+			for range 5 {
+				client, err := memhold.Open(&memhold.Options{Store: store})
+				if err != nil {
+					t.Fatal(err)
+				}
+				locker, err := New(client, &Options{Lock: holdlock.LockOptions{MinHold: minHold}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = s.NewJob(gocron.CronJob("*/2 * * * * *", true), gocron.NewTask(func() { runs.Add(1) }), gocron.WithName("job"),
+					gocron.WithEventListeners(gocron.AfterLockError(func(_ uuid.UUID, job string, err error) {
+						if !errors.Is(err, holdlock.ErrHeld) {
+							t.Errorf("%s: %v", job, err)
+						}
+						refused.Add(1)
+						if errors.Is(err, ErrTooOften) {
+							told.Add(1)
+						}
+					})))
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.Start()
+				stop = append(stop, func() { _ = s.Shutdown(); _ = client.Shutdown(context.Background()) })
+			}
+			time.Sleep(61 * time.Second) // 30 ticks, of a virtual clock
+			for _, f := range stop {
+				f()
+			}
+			if n := runs.Load(); n != int64(want) {
+				t.Errorf("MinHold %s: %d ticks of 30 ran, want %d", minHold, n, want)
+			}
+			dropped := int64(30 - want)
+			if told.Load() < 5*dropped || dropped == 0 && told.Load() != 0 || refused.Load() < 4*30 {
+				t.Errorf("MinHold %s: %d ticks dropped, told %d times; refused %d times", minHold, dropped, told.Load(), refused.Load())
 			}
 		})
 	}
@@ -146,7 +200,7 @@ func TestDeadReplica(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		locker, err := New(client, &Options{Lock: holdlock.LockOptions{TTL: 10 * time.Second, Renew: holdlock.RenewOff}})
+		locker, err := New(client, &Options{Lock: holdlock.LockOptions{TTL: 10 * time.Second, MinHold: 5 * time.Second, Renew: holdlock.RenewOff}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,13 +231,20 @@ func TestBadInput(t *testing.T) {
 	}
 	defer client.Shutdown(context.Background())
 	for _, o := range []*Options{
-		{Name: "a/b"}, {Lock: holdlock.LockOptions{Wait: time.Second}}, {Lock: holdlock.LockOptions{TTL: 1}},
+		{Name: "a/b", Lock: holdlock.LockOptions{MinHold: 1}},
+		{Lock: holdlock.LockOptions{MinHold: 1, Wait: time.Second}},
+		{Lock: holdlock.LockOptions{MinHold: 1, TTL: 1}},
 	} {
 		if _, err := New(client, o); err == nil {
 			t.Errorf("%+v is accepted", o)
 		}
 	}
-	locker, err := New(client, nil)
+	for _, o := range []*Options{nil, {}, {Lock: holdlock.LockOptions{TTL: time.Minute}}} {
+		if _, err := New(client, o); !errors.Is(err, ErrMinHold) {
+			t.Errorf("%+v: %v, want ErrMinHold", o, err)
+		}
+	}
+	locker, err := New(client, &Options{Lock: holdlock.LockOptions{MinHold: 5 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,8 @@
 //	a twin is at work, and may yet die                        snoozed for Again: that uses up no attempt
 //	it waits for an operator                                  snoozed for Suspended, until it is settled
 //	the key came with another input                           cancelled: a bug
+//	its record or lock is damaged                             cancelled; the error names the key. Retry it when that is mended
+//	its record is of a newer release                          snoozed for Suspended: another worker may be of that release
 //	the work failed, or snoozed or cancelled itself           as without the middleware
 //	the store does not answer                                 an error: River's retry policy
 //

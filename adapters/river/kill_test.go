@@ -64,6 +64,9 @@ func TestTheTwinDies(t *testing.T) {
 			if wrong, off := r.tooSoon(); len(wrong) > 0 || off < 2 {
 				t.Errorf("put off %d times, and for too short a time: %v", off, wrong)
 			}
+			if often := r.tooOften(); len(often) > 0 {
+				t.Errorf("put off more than twice a second: %v", often)
+			}
 			if told := r.count("rerun")["twin"]; mode == "lease" && told != 1 {
 				t.Errorf("%d runs after a lapse were told, want 1", told)
 			}
@@ -187,6 +190,9 @@ func (r *rig) check(killed, kills int) {
 	r.t.Logf("duplicates were put off %d times", off)
 	if len(wrong) > 0 {
 		r.t.Errorf("put off for too short a time: %v", wrong)
+	}
+	if often := r.tooOften(); len(often) > 0 {
+		r.t.Errorf("put off more than twice a second: %v", often)
 	}
 }
 

@@ -287,6 +287,30 @@ func TestTheLeaseReachesTheJob(t *testing.T) {
 	}
 }
 
+// What cannot be read is cancelled, and not tried for weeks; what a newer release has written comes back.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	_, l := r.leases()
+	r.works(r.once(l, OnceOptions{Suspended: 500 * time.Millisecond}), func(ctx context.Context, job *river.Job[args]) error {
+		return r.pay(ctx, job.Args.Job)
+	})
+	r.is(r.insert(args{Job: "a"}, nil), rivertype.JobStateCompleted)
+	r.do(`UPDATE holdlock.job SET state = 9`)
+	row := r.is(r.insert(args{Job: "a", N: 1}, nil), rivertype.JobStateCancelled)
+	if n := len(row.Errors); row.Attempt != 1 || n != 1 || !strings.Contains(row.Errors[n-1].Error, `key "a"`) {
+		t.Errorf("damaged: %+v", row)
+	}
+	r.do(`UPDATE holdlock.job SET state = 5, layout = 2`)
+	id := r.insert(args{Job: "a", N: 2}, &river.InsertOpts{MaxAttempts: 1})
+	r.eventually("it has come back", func() bool { return r.snoozes(id) >= 2 })
+	r.do(`UPDATE holdlock.job SET layout = 1`)
+	r.is(id, rivertype.JobStateCompleted)
+	if n := r.paid("a"); n != 1 {
+		t.Errorf("paid %d times", n)
+	}
+}
+
 // A River job that was cancelled, or taken for stuck, while it was at work is not completed, and so its work is not done either.
 func TestTheJobIsCancelledMeanwhile(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/once"
 )
 
@@ -28,7 +29,8 @@ const (
 type OnceOptions struct {
 	// Again is how soon a duplicate comes back whose twin is at work. Default 1 s, at least 500 ms.
 	Again time.Duration
-	// Suspended is how soon a job comes back that waits for an operator, to see whether it was settled. Default 5 minutes,
+	// Suspended is how soon a job comes back that waits for an operator, to see whether it was settled, or whose record is of a newer
+	// release. Default 5 minutes,
 	// at least 500 ms.
 	Suspended time.Duration
 	// Once says what is remembered for how long, and what follows a lapse or an error. OnRunning is not used. The Input is made of
@@ -116,7 +118,9 @@ func (m *onceMiddleware) Work(ctx context.Context, job *rivertype.JobRow, doInne
 		return errors.Join(err, river.JobSnooze(m.opts.Again))
 	case errors.Is(err, once.ErrSuspended):
 		return errors.Join(err, river.JobSnooze(m.opts.Suspended))
-	case out.Status == once.NotRun && errors.Is(err, once.ErrOtherInput):
+	case out.Status == once.NotRun && errors.Is(err, driver.ErrNewer): // another worker may be of that release
+		return errors.Join(err, river.JobSnooze(m.opts.Suspended))
+	case out.Status == once.NotRun && (errors.Is(err, once.ErrOtherInput) || driver.Damaged(err)):
 		return river.JobCancel(err)
 	}
 	return err

@@ -209,3 +209,30 @@ func tooSoon(entries []entry) (soon int, shortest time.Duration) {
 	}
 	return soon, shortest
 }
+
+// tooOften finds the copies that met a running twin more than twice a second, after the first time. It counts what was sent to come back, of
+// workers that neither die nor lose their connections: these leave two messages of a copy.
+func tooOften(entries []entry) (wrong []string) {
+	type meetings struct {
+		n     int
+		first int64
+	}
+	of := map[string]meetings{}
+	for _, e := range entries {
+		if e.kind != later {
+			continue
+		}
+		name := fmt.Sprintf("copy %d of job %s", e.token, e.job)
+		m := of[name]
+		if m.n == 0 {
+			m.first = e.at
+		}
+		m.n++
+		of[name] = m
+		took := time.Duration(e.at-m.first) * time.Microsecond
+		if int64(m.n) > 1+int64(took/(499*time.Millisecond)) { // the broker counts whole milliseconds
+			wrong = append(wrong, fmt.Sprintf("%s: %d times within %s", name, m.n, took))
+		}
+	}
+	return wrong
+}

@@ -10,10 +10,12 @@
 // A message is acknowledged when its job is done, by this delivery or an earlier one, and not before. What happens otherwise:
 //
 //	a twin is at work                  it may yet die: the message comes back after Delay, as often as needed
-//	the store failed, or the lease     the same
+//	the store failed, the record is    the same
+//	of a newer release, or the lease
 //	was lost before the record
 //	the handler failed                 its error is returned: Retry, PoisonQueue, or the broker's redelivery
-//	the job is suspended, its key was  an error for which PutAside is true
+//	the job is suspended, its record   an error for which PutAside is true
+//	or lock is damaged, its key was
 //	used with another input, …
 //
 // # How a message comes back

@@ -35,4 +35,11 @@ func TestJudge(t *testing.T) {
 	if soon, shortest := tooSoon([]entry{{later, "1", 1, alive, 600_000, 100_000}, {acked, "1", 1, alive, 1_000_000, 600_001}, {later, "1", 2, alive, 1, 0}}); soon != 1 || shortest > 400*time.Millisecond {
 		t.Errorf("tooSoon: %d, %s", soon, shortest)
 	}
+	meets := []entry{{later, "1", 2, alive, 100_000, 0}, {later, "1", 1, alive, 100_001, 0}, {later, "1", 2, alive, 600_000, 0}, {later, "1", 2, alive, 1_100_000, 0}}
+	if wrong := tooOften(meets); len(wrong) > 0 {
+		t.Errorf("tooOften accuses %v", wrong)
+	}
+	if wrong := tooOften(append(meets, entry{later, "1", 2, alive, 1_500_000, 0})); len(wrong) != 1 {
+		t.Errorf("tooOften: %v", wrong)
+	}
 }

@@ -3,6 +3,7 @@ package watermillonce_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/holdlock/holdlock"
 	watermillonce "github.com/holdlock/holdlock/adapters/watermill"
+	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/driver/faultdriver"
 	"github.com/holdlock/holdlock/holdtest"
 	"github.com/holdlock/holdlock/memhold"
@@ -234,6 +236,33 @@ func TestPutAside(t *testing.T) {
 			t.Errorf("the duplicate of what was not kept: %v", err)
 		}
 	})
+}
+
+// A record or lock that is damaged is put aside, with an error that names it, and does not come back for ever; one of a newer release comes back.
+func TestDamaged(t *testing.T) {
+	for what, c := range map[string]struct {
+		err   error
+		aside bool
+	}{
+		"record":       {fmt.Errorf("record r1: %w (%w)", driver.ErrBadRecord, driver.ErrNotApplied), true},
+		"lock":         {fmt.Errorf("slot r1: %w", driver.ErrDamaged), true},
+		"newer record": {fmt.Errorf("record r1: %w: %w (%w)", driver.ErrBadRecord, driver.ErrNewer, driver.ErrNotApplied), false},
+		"newer lock":   {fmt.Errorf("slot r1: %w: %w", driver.ErrDamaged, driver.ErrNewer), false},
+		"no answer":    {fmt.Errorf("r1: down: %w", driver.ErrNotApplied), false},
+	} {
+		open(t, func(s *shop) {
+			s.drv.SetScript(func(faultdriver.Call) faultdriver.Fault { return faultdriver.Fault{Err: c.err} })
+			later := &outbox{}
+			never := func(*message.Message) ([]*message.Message, error) { t.Error(what, "runs"); return nil, nil }
+			d, err := took(s.wrap(&watermillonce.Options{Redelivery: watermillonce.Redelivery{Later: later, LaterTopic: "later"}}, never), order("1"))
+			if c.aside && (!watermillonce.PutAside(err) || len(later.got) != 0 || d < watermillonce.MinDelay || !strings.Contains(err.Error(), "r1")) {
+				t.Errorf("%s: %v after %s, %d came back", what, err, d, len(later.got))
+			}
+			if !c.aside && (err != nil || len(later.got) != 1) {
+				t.Errorf("%s: %v, %d came back", what, err, len(later.got))
+			}
+		})
+	}
 }
 
 // In a router: Retry inside is one run; the poison queue outside gets what PutAside says.

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/once"
 )
 
@@ -41,7 +42,8 @@ type Redelivery struct {
 var ErrNoKey = errors.New("the message has no key that names its job")
 
 // PutAside says whether a message failed for a reason that stays until somebody has looked: its job is suspended, its key was used with
-// another input, it has no key, or its messages were not kept. It is the filter for middleware.PoisonQueueWithFilter, whose topic has to
+// another input, it has no key, its messages were not kept, or the record or lock of its job is damaged (driver.Damaged); what a newer
+// release has written is not, as another consumer may read it. It is the filter for middleware.PoisonQueueWithFilter, whose topic has to
 // exist: RabbitMQ drops what is sent to a queue that is not there. When a suspended job is settled so that it is to run again, publish its
 // message again.
 func PutAside(err error) bool {
@@ -50,7 +52,7 @@ func PutAside(err error) bool {
 			return true
 		}
 	}
-	return false
+	return driver.Damaged(err)
 }
 
 func (r *Redelivery) fill() error {

@@ -219,22 +219,31 @@ func twinDies(t *testing.T, s settings) {
 	}
 }
 
-// A queue that delivers again twice at most, and a twin that runs for seconds: the copy that comes back uses none of that up. One that is
-// given back to the broker comes back at once and is then thrown away.
+// A queue that delivers again twice at most, and a twin that runs for seconds: the copy that comes back uses none of that up, and comes at most
+// twice a second. One that is given back to the broker comes back at once, and is thrown away, or comes hundreds of times if there is no limit.
 func retries(t *testing.T, s settings) {
-	for _, mode := range []string{"once", "spin"} {
+	for _, mode := range []string{"once", "spin", "spin without end"} {
 		s := s
 		s.Mode, s.Handlers, s.Cut, s.Retries, s.Job = mode, 2, 0, 2, 4*time.Second
+		if mode == "spin without end" {
+			s.Mode, s.Retries = "spin", 0
+		}
 		f := newFleet(t, s)
 		f.start()
 		f.publish([]string{"1"}, 2)
+		if s.Retries == 0 {
+			f.see("the naive twin comes too often", patience, func(entries []entry) bool { return len(tooOften(entries)) > 0 })
+			f.stop()
+			continue
+		}
 		acks := map[string]int{"once": 2, "spin": 1}[mode]
 		entries := f.see("all that can be is acknowledged", patience, func(entries []entry) bool { return count(entries, acked) == acks })
 		soon, shortest := tooSoon(entries)
+		often := tooOften(entries)
 		f.stop()
 		switch {
-		case mode == "once" && (soon > 0 || count(entries, later) < 4 || count(entries, effect) != 1):
-			t.Errorf("%d times too soon, after %s; %d times later, %d effects", soon, shortest, count(entries, later), count(entries, effect))
+		case mode == "once" && (soon > 0 || len(often) > 0 || count(entries, later) < 4 || count(entries, effect) != 1):
+			t.Errorf("%d times too soon, after %s; too often: %v; %d times later, %d effects", soon, shortest, often, count(entries, later), count(entries, effect))
 		case mode == "spin" && (count(entries, later) != 1+s.Retries || f.left() != 0):
 			t.Errorf("the naive twin: it came back %d times, %d messages left: it shows nothing", count(entries, later), f.left())
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
 )
 
 // Redeliver returns middleware that makes a message come back later whose handler says that it cannot be handled now: because
@@ -42,7 +43,7 @@ func (r *Redelivery) handle(msg *message.Message, h message.HandlerFunc) ([]*mes
 		return made, err
 	case comesBack(err):
 		return nil, r.later(again, err)
-	case errors.As(err, &about), errors.Is(err, ErrNoKey), refused(err):
+	case errors.As(err, &about), errors.Is(err, ErrNoKey), driver.Damaged(err), refused(err):
 		r.wait(msg.Context())
 	}
 	return made, err

@@ -20,7 +20,7 @@ const (
 // judged: deferred ones, and those in a function that is handed back to be called later. l may be nil; what names the lock
 // for people.
 func (s *scan) release(l *lock, c inspector.Cursor, ctx ast.Expr, what string) {
-	later, fresh := s.later(c)
+	later, fresh := s.later(l, c)
 	life, why := s.life(ctx, fresh, 0)
 	switch {
 	case life == lifeFree:
@@ -89,33 +89,6 @@ func (l *lock) judge(v Verdict, why string) {
 	}
 	l.released = true
 	l.base[ReleaseContext] = Check{v, why}
-}
-
-// later tells whether the call at c runs when the function around it is over: it is deferred, or stands in a closure that
-// is deferred, returned, or given to a Cleanup method. fresh is that closure: contexts made in it are made for the release.
-func (s *scan) later(c inspector.Cursor) (later bool, fresh ast.Node) {
-	if _, ok := c.Parent().Node().(*ast.DeferStmt); ok {
-		return true, nil
-	}
-	for e := range c.Enclosing((*ast.FuncLit)(nil), (*ast.FuncDecl)(nil)) {
-		lit, ok := e.Node().(*ast.FuncLit)
-		if !ok {
-			return false, nil
-		}
-		switch p := s.unparen(e).Parent(); n := p.Node().(type) {
-		case *ast.ReturnStmt:
-			return true, lit
-		case *ast.CallExpr:
-			if n.Fun == e.Node() {
-				if _, ok := p.Parent().Node().(*ast.DeferStmt); ok {
-					return true, lit
-				}
-			} else if fn := s.callee(n); fn != nil && fn.Name() == "Cleanup" {
-				return true, lit
-			}
-		}
-	}
-	return false, nil
 }
 
 // life follows a context to its root. fresh is the closure that releases, or nil.

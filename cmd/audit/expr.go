@@ -36,8 +36,8 @@ func (s *scan) source(e ast.Expr) ast.Expr {
 	return e
 }
 
-// only returns the one assignment to a variable that nothing else can change: a local one, or one of the package that is
-// not exported.
+// only returns the one value that a variable can have where e stands: it is assigned once, for certain before, and nothing
+// else can change it. It is a local variable, or one of the package that is not exported.
 func (s *scan) only(e ast.Expr) (def, bool) {
 	id, ok := ast.Unparen(e).(*ast.Ident)
 	if !ok {
@@ -50,7 +50,29 @@ func (s *scan) only(e ast.Expr) (def, bool) {
 	if v.Parent() == s.pass.Pkg.Scope() && v.Exported() {
 		return def{}, false
 	}
-	return s.defs[v][0], true
+	d := s.defs[v][0]
+	if s.initial[v] && !before(d.in, e.Pos()) {
+		return def{}, false // it may still have its first value
+	}
+	return d, true
+}
+
+// before tells whether a statement has run for certain, and for the last time, when the code at pos runs that stands in the
+// block of the statement. What runs in init comes before everything else but the variables of the package.
+func before(c inspector.Cursor, pos token.Pos) bool {
+	if c.Node() == nil || c.Parent().Node() == nil {
+		return false
+	}
+	block := c.Parent()
+	switch block.Node().(type) {
+	case *ast.BlockStmt, *ast.CaseClause, *ast.CommClause, *ast.IfStmt, *ast.SwitchStmt:
+	default: // a loop's last statement stands before its body
+		return false
+	}
+	if d, ok := block.Parent().Node().(*ast.FuncDecl); ok && d.Recv == nil && d.Name.Name == "init" {
+		return true
+	}
+	return block.Node().Pos() <= pos && pos < block.Node().End() && c.Node().End() <= pos
 }
 
 // constant returns the constant value of an expression, or nil.
@@ -152,31 +174,6 @@ func (s *scan) ttl(e ast.Expr, unit time.Duration) TTL {
 		return TTL{State: TTLNone}
 	}
 	return TTL{State: TTLKnown, D: d}
-}
-
-// literal returns the composite literal that an expression comes from, with or without &, or nil.
-func (s *scan) literal(e ast.Expr) *ast.CompositeLit {
-	if e == nil {
-		return nil
-	}
-	src := s.source(e)
-	if u, ok := src.(*ast.UnaryExpr); ok && u.Op == token.AND {
-		src = s.source(u.X)
-	}
-	lit, _ := src.(*ast.CompositeLit)
-	return lit
-}
-
-// field returns what a composite literal sets a field to, or nil.
-func field(lit *ast.CompositeLit, name string) ast.Expr {
-	for _, e := range lit.Elts {
-		if kv, ok := e.(*ast.KeyValueExpr); ok {
-			if id, ok := kv.Key.(*ast.Ident); ok && id.Name == name {
-				return kv.Value
-			}
-		}
-	}
-	return nil
 }
 
 // isNil tells whether an expression is the predeclared nil.

@@ -51,10 +51,16 @@ func loadFixtures(t *testing.T) []*packages.Package {
 //
 //	// want lock KIND "NAME" TTL; fault FAULT
 //	// want-1 maybe KIND "NAME" TTL
+//	// want lock KIND "NAME" TTL; answer FAULT unknown
 var want = regexp.MustCompile(`(?://|--) want(-\d+)? (.*)$`)
 
-// expectations reads the comments of all fixtures, as "file:line what".
+// expectations reads the comments of all fixtures, as "file:line what", without the answers.
 func expectations(t *testing.T) []string {
+	t.Helper()
+	return expected(t, false)
+}
+
+func expected(t *testing.T, answers bool) []string {
 	t.Helper()
 	var out []string
 	walkFixtures(t, func(path, rel string) error {
@@ -78,6 +84,9 @@ func expectations(t *testing.T) []string {
 				at += n
 			}
 			for _, w := range strings.Split(m[2], "; ") {
+				if strings.HasPrefix(w, "answer ") != answers {
+					continue
+				}
 				out = append(out, fmt.Sprintf("%s:%d %s", rel, at, w))
 			}
 		}
@@ -107,20 +116,24 @@ func walkFixtures(t *testing.T, f func(path, rel string) error) {
 	}
 }
 
-// told is what a report says, in the same form.
-func told(t *testing.T, r *Report) []string {
+// fixtureLine is a place as it stands in expectations.
+func fixtureLine(t *testing.T, p token.Position) string {
 	t.Helper()
 	abs, err := filepath.Abs("testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := func(p token.Position) string {
-		rel, err := filepath.Rel(abs, p.Filename)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return fmt.Sprintf("%s:%d", filepath.ToSlash(rel), p.Line)
+	rel, err := filepath.Rel(abs, p.Filename)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return fmt.Sprintf("%s:%d", filepath.ToSlash(rel), p.Line)
+}
+
+// told is what a report says, in the same form.
+func told(t *testing.T, r *Report) []string {
+	t.Helper()
+	at := func(p token.Position) string { return fixtureLine(t, p) }
 	var out []string
 	for _, l := range r.Locks {
 		what := "lock"
@@ -148,6 +161,29 @@ func TestFixtures(t *testing.T) {
 	}
 	for _, d := range differ(told(t, r), expectations(t)) {
 		t.Error(d)
+	}
+}
+
+// TestFixtureAnswers compares the answers that comments name, those that are no faults among them: a doubt is unknown.
+func TestFixtureAnswers(t *testing.T) {
+	r, err := analyze(&LoadOptions{}, loadFixtures(t), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := map[string]bool{}
+	for _, l := range r.Locks {
+		for f, c := range l.Checks {
+			given[fmt.Sprintf("%s answer %s %s", fixtureLine(t, l.Pos), f, c.Verdict)] = true
+		}
+	}
+	wanted := expected(t, true)
+	for _, w := range wanted {
+		if !given[w] {
+			t.Errorf("missing: %s", w)
+		}
+	}
+	if len(wanted) < 40 {
+		t.Errorf("only %d answers are named", len(wanted))
 	}
 }
 

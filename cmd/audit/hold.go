@@ -23,21 +23,27 @@ func (s *scan) addHoldlock(c inspector.Cursor, call *ast.CallExpr, fn *types.Fun
 	if s.isNil(call.Args[1]) {
 		return
 	}
-	lit := s.literal(call.Args[1])
-	if lit == nil {
+	o := s.settingsOf(call.Args[1])
+	if o == nil {
 		l.TTL = TTL{State: TTLUnknown, Expr: show(call.Args[1])}
 		return
 	}
-	if v := field(lit, "TTL"); v != nil {
+	v, sure := s.field(o, "TTL")
+	if v != nil {
 		l.TTL = s.ttl(v, time.Nanosecond)
 		if l.TTL.State == TTLNone { // NewLock refuses what is below zero, and zero is the default
 			l.TTL = TTL{State: TTLDefault, D: 30 * time.Second}
 		}
 	}
-	if v := s.constant(field(lit, "Purpose")); v != nil && v.Kind() == constant.String {
-		l.Purpose = constant.StringVal(v)
+	if !sure {
+		l.TTL = TTL{State: TTLUnknown, Expr: show(call.Args[1]) + ".TTL"}
 	}
-	if v := field(lit, "DoubleRun"); v != nil {
+	if v, sure := s.field(o, "Purpose"); sure {
+		if text := s.constant(v); text != nil && text.Kind() == constant.String {
+			l.Purpose = constant.StringVal(text)
+		}
+	}
+	if v, sure := s.field(o, "DoubleRun"); v != nil && sure {
 		if k, ok := s.object(v).(*types.Const); ok {
 			l.Double = strings.ToLower(k.Name())
 		}

@@ -20,18 +20,19 @@ func library(fn *types.Func) (path, name string) {
 	if fn.Pkg() == nil {
 		return "", fn.Name()
 	}
-	path = fn.Pkg().Path()
-	if i := strings.LastIndex(path, "/vendor/"); i >= 0 {
-		path = path[i+len("/vendor/"):]
-	}
-	if v := majorVersion.FindStringIndex(path); v != nil {
-		path = path[:v[0]]
-	}
 	name = fn.Name()
 	if recv := fn.Signature().Recv(); recv != nil {
 		name = typeName(recv.Type()) + "." + name
 	}
-	return path, name
+	return unversioned(fn.Pkg().Path()), name
+}
+
+// unversioned is an import path without the major version at its end, and without the vendor directory it may stand in.
+func unversioned(path string) string {
+	if i := strings.LastIndex(path, "/vendor/"); i >= 0 {
+		path = path[i+len("/vendor/"):]
+	}
+	return majorVersion.ReplaceAllString(path, "")
 }
 
 // typeName is the name of a named type or of what a pointer points to, without its package.
@@ -270,12 +271,15 @@ func (s *scan) addRedislock(c inspector.Cursor, call *ast.CallExpr, fn *types.Fu
 	if s.isNil(opt) {
 		return
 	}
-	lit := s.literal(opt)
-	if lit == nil {
+	o := s.settingsOf(opt)
+	if o == nil {
 		l.unknown(GuessableValue, "the options come from elsewhere: "+show(opt))
 		return
 	}
-	if token := field(lit, "Token"); token != nil {
+	switch token, sure := s.field(o, "Token"); {
+	case !sure:
+		l.unknown(GuessableValue, "the options are changed on the way: "+show(opt))
+	case token != nil && !s.equal(token, ""): // an empty one is replaced by a random one
 		s.judgeValue(l, token, "Options.Token makes it the value of every holder")
 	}
 }
@@ -335,14 +339,21 @@ func (s *scan) rueidisTTL(locker ast.Expr) TTL {
 	if !ok || s.callee(made) == nil || s.callee(made).Name() != "NewLocker" || len(made.Args) != 1 {
 		return unknown
 	}
-	lit := s.literal(made.Args[0])
-	if lit == nil {
+	o := s.settingsOf(made.Args[0])
+	if o == nil {
 		return unknown
 	}
-	if v := field(lit, "KeyValidity"); v != nil {
-		return s.ttl(v, time.Nanosecond)
+	v, sure := s.field(o, "KeyValidity")
+	if !sure {
+		return unknown
 	}
-	return TTL{State: TTLDefault, D: 5 * time.Second}
+	ttl := TTL{State: TTLDefault, D: 5 * time.Second}
+	if v != nil {
+		if set := s.ttl(v, time.Nanosecond); set.State != TTLNone { // zero is the default
+			ttl = set
+		}
+	}
+	return ttl
 }
 
 func (s *scan) checkRueidislock(l *lock) {

@@ -113,21 +113,21 @@ func (s *scan) addScript(c inspector.Cursor, lit *ast.BasicLit, text string, m [
 	for _, f := range []Fault{UncheckedRelease, GuessableValue, ReleaseContext, LossIgnored} {
 		l.unknown(f, "who runs the script is not followed")
 	}
-	near := s.names(s.decl(c))
+	sign := s.around(s.decl(c))
 	for e := range c.Enclosing((*ast.ValueSpec)(nil), (*ast.AssignStmt)(nil)) { // c itself too
 		switch n := e.Node().(type) {
 		case *ast.ValueSpec:
 			for _, id := range n.Names {
-				near = append(near, id.Name)
+				sign = max(sign, signOf(id.Name))
 			}
 		case *ast.AssignStmt:
 			for _, lhs := range n.Lhs {
-				near = append(near, show(lhs))
+				sign = max(sign, signOf(show(lhs)))
 			}
 		}
 	}
 	switch {
-	case !has(lockWords, near...) && !has(takeWords, near...):
+	case sign == noSign, sign == someSign && l.TTL.State == TTLNone:
 		l.Maybe = true
 		l.unknown(NoExpiry, "nothing here says whether this is a lock")
 	case l.TTL.State == TTLNone:

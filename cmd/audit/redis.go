@@ -14,6 +14,7 @@ import (
 type redisSet struct {
 	key, value ast.Expr // value may be nil
 	reply      reply
+	doubt      string // why it may set the key also if it is not absent, or ""
 }
 
 // reply says how the answer "not set" comes back.
@@ -35,20 +36,9 @@ func (s *scan) addRedisSet(c inspector.Cursor, call *ast.CallExpr, fn *types.Fun
 	n := len(call.Args)
 	switch {
 	case fn.Name() == "SetNX" && isSetNX(sig) && n >= 3:
-		s.noteSet(c, fn, s.ttl(call.Args[n-1], time.Nanosecond), redisSet{call.Args[n-3], call.Args[n-2], replyBool})
+		s.noteSet(c, fn, s.ttl(call.Args[n-1], time.Nanosecond), redisSet{call.Args[n-3], call.Args[n-2], replyBool, ""})
 	case fn.Name() == "SetArgs" && n >= 3 && typeName(sig.Params().At(sig.Params().Len()-1).Type()) == "SetArgs":
-		lit := s.literal(call.Args[n-1])
-		if lit == nil || !s.equal(field(lit, "Mode"), "NX") {
-			return
-		}
-		ttl := TTL{State: TTLNone}
-		if v := field(lit, "TTL"); v != nil {
-			ttl = s.ttl(v, time.Nanosecond)
-		}
-		if v := field(lit, "ExpireAt"); v != nil && ttl.State == TTLNone {
-			ttl = TTL{State: TTLUnknown, Expr: "until " + show(v)}
-		}
-		s.noteSet(c, fn, ttl, redisSet{call.Args[n-3], call.Args[n-2], replyError})
+		s.noteSetArgs(c, fn, call.Args[n-3:])
 	case fn.Name() == "Nx" && strings.HasSuffix(path, "/internal/cmds") && strings.HasPrefix(name, "SetValue."),
 		fn.Name() == "Value" && strings.HasSuffix(path, "/internal/cmds") && name == "SetnxKey.Value":
 		s.noteBuilder(c, call, fn)
@@ -57,6 +47,37 @@ func (s *scan) addRedisSet(c inspector.Cursor, call *ast.CallExpr, fn *types.Fun
 			s.noteCommand(c, fn, cmd, args, how)
 		}
 	}
+}
+
+// noteSetArgs reads go-redis' SetArgs(…, key, value, SetArgs{Mode: "NX", …}).
+func (s *scan) noteSetArgs(c inspector.Cursor, fn *types.Func, args []ast.Expr) {
+	o := s.settingsOf(args[2])
+	if o == nil {
+		return
+	}
+	r := redisSet{args[0], args[1], replyError, ""}
+	mode, sure := s.field(o, "Mode")
+	if !s.equal(mode, "NX") {
+		return
+	}
+	if !sure {
+		r.doubt = "the mode is not always NX"
+	}
+	ttl := TTL{State: TTLNone}
+	v, sure := s.field(o, "TTL")
+	if v != nil {
+		ttl = s.ttl(v, time.Nanosecond)
+	}
+	if !sure {
+		ttl = TTL{State: TTLUnknown, Expr: show(args[2]) + ".TTL"}
+	}
+	if v, sure := s.field(o, "ExpireAt"); ttl.State == TTLNone && (v != nil || !sure) {
+		ttl = TTL{State: TTLUnknown, Expr: "until " + show(args[2]) + ".ExpireAt"}
+		if sure {
+			ttl.Expr = "until " + show(v)
+		}
+	}
+	s.noteSet(c, fn, ttl, r)
 }
 
 // isSetNX tells whether a method ends in (key string, value, expiration time.Duration) and answers with something.
@@ -111,7 +132,7 @@ func (s *scan) noteCommand(c inspector.Cursor, fn *types.Func, cmd string, args 
 		return
 	}
 	if cmd == "SETNX" {
-		s.noteSet(c, fn, TTL{State: TTLNone}, redisSet{args[0], args[1], replyAny})
+		s.noteSet(c, fn, TTL{State: TTLNone}, redisSet{args[0], args[1], replyAny, ""})
 		return
 	}
 	nx, ttl := false, TTL{State: TTLNone}
@@ -131,7 +152,7 @@ func (s *scan) noteCommand(c inspector.Cursor, fn *types.Func, cmd string, args 
 		}
 	}
 	if nx {
-		s.noteSet(c, fn, ttl, redisSet{args[0], args[1], how})
+		s.noteSet(c, fn, ttl, redisSet{args[0], args[1], how, ""})
 	}
 }
 
@@ -192,10 +213,13 @@ func (s *scan) noteBuilder(c inspector.Cursor, call *ast.CallExpr, fn *types.Fun
 			}
 		}
 	}
-	if _, built := outer.Node().(*ast.CallExpr); !built || !strings.HasSuffix(show(outer.Node().(*ast.CallExpr).Fun), "Build") {
-		if ttl.State == TTLNone {
-			ttl = TTL{State: TTLUnknown, Expr: "set later"} // the chain goes on elsewhere
-		}
+	built := false
+	if last, ok := outer.Node().(*ast.CallExpr); ok {
+		sel, ok := last.Fun.(*ast.SelectorExpr)
+		built = ok && sel.Sel.Name == "Build"
+	}
+	if !built && ttl.State == TTLNone {
+		ttl = TTL{State: TTLUnknown, Expr: "set later"} // the chain goes on elsewhere
 	}
 	if r.key != nil {
 		s.noteSet(c, fn, ttl, r)

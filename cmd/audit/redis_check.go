@@ -63,6 +63,10 @@ func (s *scan) touch(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) (to
 		t.keys = call.Args
 		return t, true
 	}
+	if strings.HasSuffix(path, "/internal/cmds") && (name == "Expire.Key" || name == "Pexpire.Key") {
+		t.what, t.keys = touchExpire, call.Args
+		return t, true
+	}
 	sig := fn.Signature()
 	kind, ok := touchNames[fn.Name()]
 	if !ok || sig.Recv() == nil || fn.Name() == strings.ToUpper(fn.Name()) {
@@ -136,10 +140,19 @@ func (s *scan) checkRedisSet(l *lock) {
 			}
 		}
 	}
-	if !s.isLock(l, in, related) {
+	doubt := l.redis.doubt
+	if doubt == "" {
+		switch sign := s.sign(l, in, related); {
+		case sign == noSign:
+			doubt = "nothing here says whether this is a lock"
+		case sign == someSign && !s.hasHolder(l):
+			doubt = "only the name of the function says lock, and it may mean a state that stays: nothing tells one holder from another"
+		}
+	}
+	if doubt != "" {
 		l.Maybe = true
 		for _, f := range []Fault{NoExpiry, UncheckedRelease, GuessableValue, ReleaseContext, LossIgnored} {
-			l.unknown(f, "nothing here says whether this is a lock")
+			l.unknown(f, doubt)
 		}
 		return
 	}
@@ -158,9 +171,8 @@ func (s *scan) checkRedisSet(l *lock) {
 	s.checkReply(l, in, related)
 }
 
-// isLock looks for signs that a key is a lock.
-func (s *scan) isLock(l *lock, in *ast.FuncDecl, related []touch) bool {
-	near := s.names(in)
+// sign looks for signs that a key is a lock.
+func (s *scan) sign(l *lock, in *ast.FuncDecl, related []touch) sign {
 	var results []string
 	for c := range l.cur.Enclosing((*ast.AssignStmt)(nil), (*ast.FuncDecl)(nil), (*ast.FuncLit)(nil)) {
 		if a, ok := c.Node().(*ast.AssignStmt); ok {
@@ -170,35 +182,24 @@ func (s *scan) isLock(l *lock, in *ast.FuncDecl, related []touch) bool {
 		}
 		break // the innermost
 	}
-	if has(lockWords, near...) || has(takeWords, near...) || has(lockWords, results...) || has(gotWords, results...) ||
-		has(lockWords, s.identifiers(l.redis.key)...) {
-		return true
+	if has(lockWords, results...) || has(gotWords, results...) || has(lockWords, s.identifiers(l.redis.key)...) {
+		return clearSign
 	}
 	for _, t := range related {
 		if _, direct := t.at.Parent().Node().(*ast.DeferStmt); direct && t.what == touchDelete && t.in == in {
-			return true
+			return clearSign
 		}
 	}
-	return false
+	return s.around(in)
 }
 
-func (s *scan) checkExpiry(l *lock, in *ast.FuncDecl, related []touch) {
-	switch l.TTL.State {
-	case TTLKnown:
-		l.ok(NoExpiry)
-	case TTLUnknown:
-		l.unknown(NoExpiry, "the expiry comes from elsewhere: "+l.TTL.Expr)
-	case TTLNone:
-		for _, t := range related {
-			if t.what == touchExpire && t.in == in {
-				s.report(l, NoExpiry, l.at, called(l, l.redis.key)+" gets its expiry in a second command: a crash between the two leaves it for ever",
-					"set key and expiry in one command: SET key value NX PX ttl")
-				return
-			}
-		}
-		s.report(l, NoExpiry, l.at, called(l, l.redis.key)+" never expires: a crash of its holder leaves it for ever",
-			"set an expiry in the same command, longer than the slowest run, or renew it")
+// hasHolder tells whether a key is treated as something that somebody has for a while: its value is random, or it expires
+// and the answer is looked at.
+func (s *scan) hasHolder(l *lock) bool {
+	if g, _ := s.strength(l.redis.value, l.redis.key); g == strong {
+		return true
 	}
+	return l.TTL.State != TTLNone && !s.answerIgnored(l)
 }
 
 // checkTouch judges one thing that is done with the lock's key, and tells whether it depends on the lock's value or
@@ -259,21 +260,23 @@ func (s *scan) checkReply(l *lock, in *ast.FuncDecl, related []touch) {
 			return // reading the value back says it too
 		}
 	}
-	fn := s.callee(l.cur.Node().(*ast.CallExpr))
-	if queued(s.info.TypeOf(receiver(l.cur.Node().(*ast.CallExpr)))) || fn.Name() == "Nx" || fn.Name() == "Value" || fn.Name() == "Send" {
-		return
-	}
-	ignored := false
-	if r := fn.Signature().Results(); r.Len() == 2 { // (bool, error), or redigo's (any, error)
-		_, b := r.At(0).Type().Underlying().(*types.Basic)
-		ignored = s.result(l.cur, 0) == resultDropped && (b || l.redis.reply == replyAny)
-	} else {
-		ignored = s.ignoresCommand(l.cur, l.redis.reply, 0)
-	}
-	if ignored {
+	if s.answerIgnored(l) {
 		s.report(l, LossIgnored, l.at, "whether "+called(l, l.redis.key)+" was got is not looked at: the work runs in any case",
 			"do the work only if the key was set")
 	}
+}
+
+// answerIgnored tells whether nobody looks at whether the key was set, as far as the code shows it.
+func (s *scan) answerIgnored(l *lock) bool {
+	fn := s.callee(l.cur.Node().(*ast.CallExpr))
+	if queued(s.info.TypeOf(receiver(l.cur.Node().(*ast.CallExpr)))) || fn.Name() == "Nx" || fn.Name() == "Value" || fn.Name() == "Send" {
+		return false
+	}
+	if r := fn.Signature().Results(); r.Len() == 2 { // (bool, error), or redigo's (any, error)
+		_, b := r.At(0).Type().Underlying().(*types.Basic)
+		return s.result(l.cur, 0) == resultDropped && (b || l.redis.reply == replyAny)
+	}
+	return s.ignoresCommand(l.cur, l.redis.reply, 0)
 }
 
 // ignoresCommand follows a command of go-redis to the methods that give its answer.

@@ -64,6 +64,7 @@ type scan struct {
 	defs    map[types.Object][]def              // what is assigned to a variable, a field or the result of a function
 	uses    map[types.Object][]inspector.Cursor // where an object is named
 	params  map[types.Object]bool
+	initial map[types.Object]bool // it has a value before anything is assigned: a variable without one, a result, a receiver
 	aliased map[types.Object]bool // its address is taken: it can change out of sight
 
 	embedded map[types.Object]string // what go:embed puts into a string
@@ -82,7 +83,7 @@ func newScan(pass *analysis.Pass, in *inspector.Inspector, off Fault) *scan {
 		pass: pass, info: pass.TypesInfo, root: in.Root(), off: off,
 		silent: map[silenced]bool{}, byCall: map[*ast.CallExpr]*lock{},
 		defs: map[types.Object][]def{}, uses: map[types.Object][]inspector.Cursor{},
-		params: map[types.Object]bool{}, aliased: map[types.Object]bool{},
+		params: map[types.Object]bool{}, initial: map[types.Object]bool{}, aliased: map[types.Object]bool{},
 		embedded: map[types.Object]string{}, wrappers: map[*types.Func][]wrapper{},
 	}
 	s.index()
@@ -111,6 +112,8 @@ func (s *scan) index() {
 			}
 			if len(n.Values) > 0 {
 				s.assign(lhs, n.Values, c)
+			} else {
+				s.begin(n.Names)
 			}
 		case *ast.RangeStmt:
 			s.define(n.Key, nil, -1, c)
@@ -123,6 +126,11 @@ func (s *scan) index() {
 					if obj := s.info.Defs[name]; obj != nil {
 						s.params[obj] = true
 					}
+				}
+			}
+			if n.Results != nil {
+				for _, f := range n.Results.List {
+					s.begin(f.Names)
 				}
 			}
 		case *ast.Ident:
@@ -138,7 +146,21 @@ func (s *scan) index() {
 		case *ast.CompositeLit:
 			s.fields(n, c)
 		case *ast.FuncDecl:
+			if n.Recv != nil {
+				for _, f := range n.Recv.List {
+					s.begin(f.Names)
+				}
+			}
 			s.results(n, c)
+		}
+	}
+}
+
+// begin notes variables that have a value before anything is assigned to them.
+func (s *scan) begin(names []*ast.Ident) {
+	for _, name := range names {
+		if obj := s.info.Defs[name]; obj != nil {
+			s.initial[obj] = true
 		}
 	}
 }

@@ -5,20 +5,10 @@ import (
 	"go/constant"
 	"go/token"
 	"go/types"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"golang.org/x/tools/go/ast/inspector"
-)
-
-var (
-	// A function of PostgreSQL after a word of SQL, so that a message that names the function is no statement.
-	sqlLock   = regexp.MustCompile(`(?is)\b(?:select|perform|where|values|from|and|case|when|then|do|begin|set|,)\s*.*?\b(pg_(?:try_)?advisory_(?:xact_)?lock(?:_shared)?)\s*\(`)
-	sqlUnlock = regexp.MustCompile(`(?is)\b(?:select|perform|where|from|do|begin)\b.*?\bpg_advisory_unlock(?:_all|_shared)?\s*\(`)
-	// A statement that does nothing but take a lock for the transaction.
-	sqlOnlyXact = regexp.MustCompile(`(?is)^\s*select\s+pg_(?:try_)?advisory_xact_lock(?:_shared)?\s*\([^;]*\)\s*(?:as\s+\w+\s*)?;?\s*$`)
-	sqlHolder   = regexp.MustCompile(`\$(\d+)`)
 )
 
 // statement are the methods that take SQL, if their signature has a string and more.
@@ -46,14 +36,15 @@ func (s *scan) findSQL() {
 			if i > 2 {
 				break
 			}
-			text, _ := s.text(a)
+			text, whole := s.text(a)
 			if !strings.Contains(strings.ToLower(text), "advisory_") {
 				continue
 			}
 			s.literals(a, used, 0)
-			if m := sqlLock.FindStringSubmatch(text); m != nil {
-				s.addAdvisory(c, call, fn, m[1], text, call.Args[i+1:])
-			} else if sqlUnlock.MatchString(text) {
+			masked := maskSQL(text)
+			if locks := sqlLocks(text, masked); len(locks) > 0 {
+				s.addAdvisory(c, call, fn, sqlText{masked, whole, locks[0]}, call.Args[i+1:])
+			} else if sqlUnlock.MatchString(masked) {
 				s.unlocks = append(s.unlocks, unlock{c, call})
 			}
 			break
@@ -70,12 +61,12 @@ func (s *scan) findSQL() {
 			if err != nil {
 				continue
 			}
-			for _, m := range sqlLock.FindAllStringSubmatch(text, -1) {
-				name := Name{Text: inParens(text, m[1])}
+			for _, m := range sqlLocks(text, maskSQL(text)) {
+				name := Name{Text: m.args}
 				if name.Text == "" { // the text goes on elsewhere
 					name.Text = "…"
 				}
-				l := s.advisory(c, m[1], name)
+				l := s.advisory(c, m.function, name)
 				l.unknown(SessionOnPool, "what runs the statement is not in sight")
 			}
 		}
@@ -161,18 +152,7 @@ func (s *scan) isMessage(c inspector.Cursor) bool {
 	return false
 }
 
-// inParens is the text between the parentheses after the function's name.
-func inParens(text, function string) string {
-	i := strings.Index(strings.ToLower(text), strings.ToLower(function))
-	if i < 0 {
-		return ""
-	}
-	_, rest, _ := strings.Cut(text[i:], "(")
-	return strings.Join(strings.Fields(arguments(rest)), " ")
-}
-
 func (s *scan) advisory(c inspector.Cursor, function string, name Name) *lock {
-	function = strings.ToLower(function)
 	ttl := TTL{State: TTLSession}
 	if strings.Contains(function, "_xact_") {
 		ttl = TTL{State: TTLTx}
@@ -189,28 +169,41 @@ func (s *scan) advisory(c inspector.Cursor, function string, name Name) *lock {
 	return l
 }
 
+// sqlText is a statement that takes a lock.
+type sqlText struct {
+	masked string // without what is quoted, and without comments
+	whole  bool   // nothing is missing
+	lock   sqlCall
+}
+
+// unlocks tells whether the statement gives its session lock back, or, if that is not in sight, may.
+func (t sqlText) unlocks() (yes, perhaps bool) {
+	rest := t.masked[t.lock.end:]
+	return strings.Contains(strings.ToLower(rest), "pg_advisory_unlock"), !t.whole && strings.Contains(rest, "…")
+}
+
 // addAdvisory notes a lock that a call takes, and judges what the call runs on.
-func (s *scan) addAdvisory(c inspector.Cursor, call *ast.CallExpr, fn *types.Func, function, text string, args []ast.Expr) {
-	name := Name{Text: inParens(text, function)}
-	name.Text = sqlHolder.ReplaceAllStringFunc(name.Text, func(h string) string {
+func (s *scan) addAdvisory(c inspector.Cursor, call *ast.CallExpr, fn *types.Func, text sqlText, args []ast.Expr) {
+	function, given := text.lock.function, text.lock.args
+	name := Name{Text: sqlHolder.ReplaceAllStringFunc(given, func(h string) string {
 		n, _ := strconv.Atoi(h[1:])
 		if call.Ellipsis.IsValid() || n < 1 || n > len(args) {
 			return h
 		}
 		return s.name(args[n-1]).Text
-	})
-	before, _, _ := strings.Cut(text, name.Text)
-	for i := strings.Count(before, "?"); name.Text != "" && !call.Ellipsis.IsValid() && i < len(args) && strings.Contains(name.Text, "?"); i++ {
+	})}
+	before := strings.Count(text.masked[:text.lock.start], "?")
+	for i := before; !call.Ellipsis.IsValid() && i < len(args) && i < before+strings.Count(text.lock.masked, "?"); i++ {
 		name.Text = strings.Replace(name.Text, "?", s.name(args[i]).Text, 1)
 	}
 	l := s.advisory(c, function, name)
-	if m := sqlHolder.FindStringSubmatch(strings.TrimSpace(inParens(text, function))); m != nil && m[0] == strings.TrimSpace(inParens(text, function)) {
+	if m := sqlHolder.FindStringSubmatch(given); m != nil && m[0] == given {
 		if n, _ := strconv.Atoi(m[1]); n >= 1 && n <= len(args) && !call.Ellipsis.IsValid() {
 			l.Name = s.name(args[n-1])
 		}
 	}
 	s.checkPool(l, call, fn, text)
-	if strings.HasPrefix(strings.ToLower(function), "pg_try_") && s.answerDropped(c, fn) {
+	if strings.HasPrefix(function, "pg_try_") && s.answerDropped(c, fn) {
 		s.report(l, LossIgnored, l.at, "whether the advisory lock was got is not looked at: "+function+" answers false when another session has it",
 			"read the answer with QueryRow and Scan, and do the work only if it is true")
 	}
@@ -248,10 +241,19 @@ func known(path string) bool {
 	return false
 }
 
-// place tells what the receiver of a call runs statements on.
-func (s *scan) place(call *ast.CallExpr) runsOn {
-	x := receiver(call)
-	t := s.info.TypeOf(x)
+// place tells what the receiver of a call runs statements on: by its type, or, if that is none of those that are known but
+// has one of them embedded, by the type that declares the method.
+func (s *scan) place(call *ast.CallExpr, fn *types.Func) runsOn {
+	if on := placeOf(s.info.TypeOf(receiver(call))); on != onUnknown {
+		return on
+	}
+	if recv := fn.Signature().Recv(); recv != nil && fn.Pkg() != nil && fn.Pkg().Path() != "gorm.io/gorm" {
+		return placeOf(recv.Type())
+	}
+	return onUnknown
+}
+
+func placeOf(t types.Type) runsOn {
 	if t == nil {
 		return onUnknown
 	}
@@ -281,9 +283,13 @@ func (s *scan) place(call *ast.CallExpr) runsOn {
 }
 
 // checkPool judges whether lock and unlock can go to different sessions.
-func (s *scan) checkPool(l *lock, call *ast.CallExpr, fn *types.Func, text string) {
+func (s *scan) checkPool(l *lock, call *ast.CallExpr, fn *types.Func, text sqlText) {
 	session := l.TTL.State == TTLSession
-	switch s.place(call) {
+	unlocked, perhaps := text.unlocks()
+	if session && unlocked {
+		l.unknown(ReleaseContext, "the statement that takes the lock gives it back; it does not get that far if its context ends before")
+	}
+	switch s.place(call, fn) {
 	case onSession:
 		l.ok(SessionOnPool)
 		return
@@ -295,13 +301,20 @@ func (s *scan) checkPool(l *lock, call *ast.CallExpr, fn *types.Func, text strin
 		l.unknown(SessionOnPool, "a pool of this package is limited to one connection")
 		return
 	}
-	if session {
+	switch {
+	case session && unlocked:
+		l.unknown(SessionOnPool, "lock, work and unlock are one statement and so one session; but if the work fails, the lock stays with a pooled connection")
+		return
+	case session && perhaps:
+		l.unknown(SessionOnPool, "the statement goes on with what is not in sight; it may give the lock back")
+		return
+	case session:
 		s.report(l, SessionOnPool, l.at, "a session lock is taken through the pool "+show(receiver(call))+
 			": the unlock, and the work, can go to another session, and the lock stays with a pooled connection",
 			"take one connection out of the pool for lock, work and unlock (db.Conn, pool.Acquire), or use pg_advisory_xact_lock in a transaction")
 		return
 	}
-	if sqlOnlyXact.MatchString(text) && !strings.HasPrefix(fn.Name(), "Prepare") {
+	if sqlOnlyXact.MatchString(text.masked) && !strings.HasPrefix(fn.Name(), "Prepare") {
 		s.report(l, SessionOnPool, l.at, "a transaction lock is taken outside a transaction, on the pool "+show(receiver(call))+
 			": it ends with its own statement and protects nothing",
 			"take it on the transaction that does the work")

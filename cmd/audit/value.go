@@ -5,7 +5,10 @@ import (
 	"go/constant"
 	"go/token"
 	"go/types"
+	"slices"
 	"strings"
+
+	"golang.org/x/tools/go/types/typeutil"
 )
 
 // grade says how well a lock's value tells one holder from another.
@@ -28,79 +31,158 @@ func (s *scan) judgeStrength(l *lock, g grade, why string, at token.Pos, how str
 	case strong:
 		l.ok(GuessableValue)
 	case unclear:
-		l.unknown(GuessableValue, "the value comes from elsewhere")
+		if why == "" {
+			why = "the value comes from elsewhere"
+		}
+		l.unknown(GuessableValue, why)
 	default:
 		s.report(l, GuessableValue, at, "the value of "+called(l, nil)+" is "+why+" ("+how+"): a release cannot tell one holder from the next",
 			"use 128 bits of crypto/rand for every attempt")
 	}
 }
 
-// strength judges a value. It is as strong as its strongest part. key, if it is not nil, is the lock's own.
-func (s *scan) strength(e, key ast.Expr) (grade, string) { return s.grade(e, key, 0) }
+// strength judges a value. It is as strong as its strongest part; parts that are weak alone can be enough together. key, if it
+// is not nil, is the lock's own.
+func (s *scan) strength(e, key ast.Expr) (grade, string) {
+	g, parts := s.grade(e, key, 0)
+	switch {
+	case g != weak:
+		return g, ""
+	case parts.enough():
+		return unclear, "the value is " + parts.String() + ": it tells holders apart unless two of them make it in the same instant, or by the same chance"
+	}
+	return weak, parts.String()
+}
 
-func (s *scan) grade(e, key ast.Expr, depth int) (grade, string) {
+// parts are what a weak value is made of.
+type parts []part
+
+type part struct {
+	what string
+	kind partKind
+}
+
+type partKind int
+
+const (
+	fixed   partKind = iota // the same for all
+	placed                  // the same for all in one place
+	passing                 // another one the next time, but not for certain
+)
+
+// enough tells whether the parts may tell holders apart together: where somebody is, and when.
+func (p parts) enough() bool {
+	n, passes := 0, false
+	for _, x := range p {
+		if x.kind != fixed {
+			n++
+		}
+		passes = passes || x.kind == passing
+	}
+	return passes && n > 1
+}
+
+// String lists what varies, or the first part if nothing does.
+func (p parts) String() string {
+	var out []string
+	for _, x := range p {
+		if x.kind != fixed {
+			out = append(out, x.what)
+		}
+	}
+	switch n := len(out); {
+	case n == 1:
+		return out[0]
+	case n > 1:
+		return strings.Join(out[:n-1], ", ") + " and " + out[n-1]
+	case len(p) == 0:
+		return "a constant"
+	}
+	for _, x := range p {
+		if !strings.HasPrefix(x.what, "the constant") {
+			return x.what
+		}
+	}
+	return p[0].what
+}
+
+func is(what string, kind partKind) (grade, parts) { return weak, parts{{what, kind}} }
+
+func (s *scan) grade(e, key ast.Expr, depth int) (grade, parts) {
 	if e == nil || depth > maxDepth {
-		return unclear, ""
+		return unclear, nil
 	}
 	if v := s.constant(e); v != nil {
-		return weak, "the constant " + v.String()
+		return is("the constant "+v.String(), fixed)
 	}
 	if key != nil {
 		if k := s.canon(key, false, 0); k != "" && k == s.canon(e, false, 0) {
-			return weak, "the lock's own key"
+			return is("the lock's own key", fixed)
 		}
 	}
 	switch src := s.source(e).(type) {
 	case *ast.BinaryExpr:
 		if src.Op == token.ADD {
-			return s.strongest(src.X, src.Y, key, depth)
+			return s.strongest([]ast.Expr{src.X, src.Y}, key, depth)
 		}
 	case *ast.CallExpr:
 		return s.gradeCall(src, key, depth)
 	case *ast.SliceExpr:
 		return s.grade(src.X, key, depth+1)
+	case *ast.SelectorExpr:
+		if v, ok := s.object(src).(*types.Var); ok && v.Pkg() != nil && constantID(unversioned(v.Pkg().Path()), v.Name()) {
+			return is("the constant "+show(src), fixed)
+		}
 	}
-	return unclear, ""
+	return unclear, nil
 }
 
-func (s *scan) strongest(x, y, key ast.Expr, depth int) (grade, string) {
-	a, why := s.grade(x, key, depth+1)
-	b, why2 := s.grade(y, key, depth+1)
-	if strings.HasPrefix(why, "the constant") || (b > a) { // the part that varies says more
-		why = why2
+// strongest grades what is put together of several values.
+func (s *scan) strongest(values []ast.Expr, key ast.Expr, depth int) (grade, parts) {
+	best, all := weak, parts(nil)
+	for _, v := range values {
+		g, p := s.grade(v, key, depth+1)
+		best = max(best, g)
+		for _, x := range p {
+			if !slices.Contains(all, x) {
+				all = append(all, x)
+			}
+		}
 	}
-	return max(a, b), why
+	if best != weak {
+		return best, nil
+	}
+	return weak, all
 }
 
-// random are packages whose results are random identifiers, without major versions.
-var random = map[string]bool{
-	"github.com/google/uuid": true, "github.com/gofrs/uuid": true, "github.com/satori/go.uuid": true, "github.com/hashicorp/go-uuid": true,
-	"github.com/pborman/uuid": true, "github.com/rs/xid": true, "github.com/oklog/ulid": true, "github.com/segmentio/ksuid": true,
-	"github.com/lithammer/shortuuid": true, "github.com/matoous/go-nanoid": true, "github.com/jaevor/go-nanoid": true,
-}
-
-func (s *scan) gradeCall(call *ast.CallExpr, key ast.Expr, depth int) (grade, string) {
+func (s *scan) gradeCall(call *ast.CallExpr, key ast.Expr, depth int) (grade, parts) {
 	fn := s.callee(call)
 	if fn == nil {
-		return unclear, ""
+		if f, _ := typeutil.Callee(s.info, call).(*types.Func); f != nil && len(call.Args) == 1 { // uuid.Must(uuid.NewRandom())
+			if path, name := library(f); random[path] != nil && name == "Must" {
+				return s.grade(call.Args[0], key, depth+1)
+			}
+		}
+		return unclear, nil
 	}
 	path, name := library(fn)
 	switch {
-	case random[path], path == "crypto/rand":
-		return strong, ""
-	case path == "os" && (name == "Getpid" || name == "Getppid"):
-		return weak, "the process id"
-	case path == "os" && name == "Hostname":
-		return weak, "the name of the host"
-	case path == "time" && name == "Now":
-		return weak, "the time"
-	case (path == "math/rand" || path == "math/rand/v2") && (name == "Intn" || name == "IntN" || name == "Int31n" || name == "Int32N") && len(call.Args) == 1:
-		if v := s.constant(call.Args[0]); v != nil {
-			if n, ok := constant.Int64Val(v); ok && n <= 1<<32 {
-				return weak, "one of " + v.String() + " numbers"
-			}
+	case random[path] != nil:
+		return s.gradeID(call, path, name, key, depth)
+	case path == "crypto/rand" && name == "Text":
+		return strong, nil
+	case path == "crypto/rand" && name == "Int" && len(call.Args) == 2:
+		if big, ok := s.source(call.Args[1]).(*ast.CallExpr); ok && len(big.Args) == 1 {
+			return s.oneOf(big.Args[0], strong)
 		}
-		return unclear, ""
+	case path == "os" && (name == "Getpid" || name == "Getppid"):
+		return is("the process id", placed)
+	case path == "os" && name == "Hostname":
+		return is("the name of the host", placed)
+	case path == "time" && name == "Now":
+		return is("the time", passing)
+	case (path == "math/rand" || path == "math/rand/v2") && (name == "Intn" || name == "IntN" || name == "Int31n" || name == "Int32N") && len(call.Args) == 1:
+		return s.oneOf(call.Args[0], unclear)
 	case path == "time" && strings.HasPrefix(name, "Time."):
 		return s.grade(receiver(call), key, depth+1)
 	case path == "encoding/hex" || path == "encoding/base64":
@@ -108,29 +190,34 @@ func (s *scan) gradeCall(call *ast.CallExpr, key ast.Expr, depth int) (grade, st
 			return s.gradeBytes(call.Args[0])
 		}
 	case path == "fmt" && strings.HasPrefix(name, "Sprint"), path == "strconv", path == "strings" && name == "Join":
-		best, why := weak, "a constant"
-		for _, a := range call.Args {
-			g, w := s.grade(a, key, depth+1)
-			if g > best || (g == best && w != "" && !strings.HasPrefix(w, "the constant")) {
-				best, why = g, w
-			}
-		}
-		return best, why
+		return s.strongest(call.Args, key, depth)
 	case strings.HasSuffix(name, ".String") && receiver(call) != nil:
 		return s.grade(receiver(call), key, depth+1)
 	}
-	return unclear, ""
+	return unclear, nil
+}
+
+// oneOf grades a random number below n; many is the grade if there are enough of them.
+func (s *scan) oneOf(n ast.Expr, many grade) (grade, parts) {
+	v := s.constant(n)
+	if v == nil {
+		return unclear, nil
+	}
+	if n, ok := constant.Int64Val(constant.ToInt(v)); ok && n <= 1<<32 {
+		return is("one of "+v.String()+" numbers", passing)
+	}
+	return many, nil
 }
 
 // gradeBytes knows bytes that crypto/rand has filled.
-func (s *scan) gradeBytes(e ast.Expr) (grade, string) {
+func (s *scan) gradeBytes(e ast.Expr) (grade, parts) {
 	x := ast.Unparen(e)
 	if sl, ok := x.(*ast.SliceExpr); ok {
 		x = sl.X
 	}
 	v, ok := s.object(x).(*types.Var)
 	if !ok {
-		return unclear, ""
+		return unclear, nil
 	}
 	for _, u := range s.uses[v] {
 		for c := range u.Enclosing((*ast.CallExpr)(nil)) {
@@ -140,14 +227,14 @@ func (s *scan) gradeBytes(e ast.Expr) (grade, string) {
 				continue
 			}
 			if fn.FullName() == "crypto/rand.Read" {
-				return strong, ""
+				return strong, nil
 			}
 			if fn.FullName() == "io.ReadFull" && len(call.Args) == 2 {
 				if r := s.object(call.Args[0]); r != nil && r.Pkg() != nil && r.Pkg().Path() == "crypto/rand" {
-					return strong, ""
+					return strong, nil
 				}
 			}
 		}
 	}
-	return unclear, ""
+	return unclear, nil
 }

@@ -13,6 +13,7 @@ var lockWords = map[string]bool{
 	"lock": true, "locks": true, "locker": true, "trylock": true, "mutex": true, "mutexes": true, "mtx": true, "lease": true,
 	"leader": true, "leadership": true, "redlock": true, "distlock": true, "dlock": true, "rlock": true, "semaphore": true,
 	"singleton": true, "lockkey": true, "lockname": true, "lockid": true, "redislock": true,
+	"rueidislock": true, "valkeylock": true,
 }
 
 // takeWords are what functions and scripts that take locks are called besides, and gotWords what their results are. They
@@ -21,6 +22,66 @@ var (
 	takeWords = map[string]bool{"acquire": true, "relock": true}
 	gotWords  = map[string]bool{"locked": true, "acquired": true}
 )
+
+// takeCalls are what methods that take a lock are called besides.
+var takeCalls = map[string]bool{"obtain": true, "campaign": true, "trylock": true}
+
+// plainWords stand beside those words in a name that says no more than that something is locked. Any other one can be what
+// the name is about: an account that is locked for good, a name that is acquired for ever.
+var plainWords = map[string]bool{
+	"try": true, "get": true, "got": true, "take": true, "with": true, "do": true, "new": true, "set": true, "create": true, "make": true,
+	"obtain": true, "hold": true, "run": true, "wait": true, "start": true, "renew": true, "refresh": true, "extend": true, "check": true,
+	"for": true, "and": true, "or": true, "by": true, "if": true, "in": true, "on": true, "the": true, "a": true, "is": true, "my": true, "under": true, "use": true,
+	"redis": true, "rdb": true, "distributed": true, "dist": true, "global": true, "simple": true, "naive": true, "exclusive": true, "shared": true,
+	"read": true, "write": true, "r": true, "w": true, "nx": true, "ex": true, "key": true, "name": true, "value": true, "token": true, "id": true,
+	"ctx": true, "context": true, "timeout": true, "ttl": true, "expire": true, "expiry": true, "expiration": true, "retry": true, "once": true,
+	"blocking": true, "non": true, "no": true, "spin": true, "must": true, "async": true, "internal": true, "impl": true, "func": true, "fn": true,
+	"script": true, "lua": true, "src": true, "text": true, "sha": true, "cmd": true, "election": true, "elect": true, "forever": true,
+}
+
+// A sign says how sure the names around a key are that it is a lock.
+type sign int
+
+const (
+	noSign    sign = iota
+	someSign       // a name says that something is locked or acquired, and what
+	clearSign      // a name that says lock and no more
+)
+
+// signOf looks at the name of a function or variable.
+func signOf(name string) sign {
+	found := false
+	for _, w := range words(name) {
+		switch {
+		case lockWords[w] || takeWords[w]:
+			found = true
+		case !plainWords[w]:
+			if has(lockWords, name) || has(takeWords, name) {
+				return someSign
+			}
+			return noSign
+		}
+	}
+	if found {
+		return clearSign
+	}
+	return noSign
+}
+
+// around looks at what the code around a place is called: the function, its receiver, and the package. The name of a type
+// or of a package that has such a word is about locks.
+func (s *scan) around(d *ast.FuncDecl) sign {
+	if pkg := s.pass.Pkg.Name(); has(lockWords, pkg) || has(takeWords, pkg) {
+		return clearSign
+	}
+	if d == nil {
+		return noSign
+	}
+	if recv := recvName(d); has(lockWords, recv) || has(takeWords, recv) {
+		return clearSign
+	}
+	return signOf(d.Name.Name)
+}
 
 // releaseWords are what people call giving a lock back.
 var releaseWords = map[string]bool{
@@ -68,15 +129,6 @@ func has(set map[string]bool, texts ...string) bool {
 		}
 	}
 	return false
-}
-
-// names are what the code around an expression is called: the function, its receiver, and the package.
-func (s *scan) names(d *ast.FuncDecl) []string {
-	out := []string{s.pass.Pkg.Name()}
-	if d != nil {
-		out = append(out, funcName(d))
-	}
-	return out
 }
 
 // identifiers are the names and constant texts in an expression, and in what it comes from.

@@ -197,6 +197,8 @@ func contestants(t *testing.T) (all []*contestant, machine string) {
 	add("run once, record in SQLite, synced", recorded(t, client, err))
 	client, err = redishold.Open(single, &redishold.Options{Namespace: "records"})
 	add("run once, record in Redis", recorded(t, client, err))
+	client, err = pghold.Open(ctx, pg.URL(), nil)
+	add("run once, record in PostgreSQL", recorded(t, client, err))
 
 	version := regexp.MustCompile(`redis_version:(\S+)`).FindStringSubmatch(single.Info(ctx, "server").Val())
 	var postgres string

@@ -267,4 +267,12 @@ func TestStaleOnlyOurs(t *testing.T) {
 			t.Errorf("%+v: the body was read", c)
 		}
 	}
+	ours := &http.Response{
+		StatusCode: 409, Header: http.Header{"Content-Type": {problemType + "; charset=utf-8"}}, // as proxies make it
+		Body: io.NopCloser(strings.NewReader(`{"lock":"l","token":"1","seen":"2"}`)),
+	}
+	var stale *fence.StaleError
+	if err := Stale(ours); !errors.As(err, &stale) || stale.Seen != 2 {
+		t.Errorf("a refusal with a charset: %v", err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -109,7 +110,8 @@ const maxProblem = 64 << 10
 // Stale returns the *fence.StaleError that a response stands for, or nil if it is no refusal by Handler. It reads the body
 // of a 409 with problem details only.
 func Stale(resp *http.Response) error {
-	if resp.StatusCode != http.StatusConflict || resp.Header.Get("Content-Type") != problemType {
+	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")) // a proxy may have added a charset
+	if resp.StatusCode != http.StatusConflict || kind != problemType {
 		return nil
 	}
 	var p problem

@@ -28,6 +28,9 @@ func For(d Dialect, table string) (Statements, error) {
 	if !tables.MatchString(table) {
 		return Statements{}, fmt.Errorf("table of marks %.80q: letters, digits and _ are allowed, and one dot after a schema", table)
 	}
+	if d > SQLite {
+		return Statements{}, fmt.Errorf("dialect %d is not known: PostgreSQL or SQLite", d)
+	}
 	types, now, old := "text PRIMARY KEY, token bigint NOT NULL, marked_at timestamptz NOT NULL", "clock_timestamp()",
 		"clock_timestamp() - $1 * interval '1 second'"
 	if d == SQLite {

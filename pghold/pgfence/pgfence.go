@@ -67,8 +67,11 @@ func (f *Fence) Check(ctx context.Context, tx pgx.Tx, c fence.Claim) error { ret
 func (f *Fence) Begin(ctx context.Context, q Querier, c fence.Claim) error { return f.mark(ctx, q, c) }
 
 // Sweep deletes marks that have not moved for longer than age. Choose it far above the longest time that a holder can be
-// paused or a message delayed: a holder that is older than that is let through again.
+// paused or a message delayed: a holder that is older than that is let through again. An age below a second is refused.
 func (f *Fence) Sweep(ctx context.Context, q Querier, age time.Duration) error {
+	if age < time.Second {
+		return fmt.Errorf("pgfence: cannot sweep the marks: an age of %s would let every stale holder through again; use days", age)
+	}
 	if _, err := q.Exec(ctx, f.s.Sweep, int64(age/time.Second)); err != nil {
 		return fmt.Errorf("pgfence: cannot sweep the marks: %w", err)
 	}

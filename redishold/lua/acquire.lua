@@ -5,7 +5,7 @@ local last, ending, prior, undone, flag = 0, 'n', '', '', '-'
 local line = KEYS[1] .. ':q'
 local s = load(1)
 if s then
-  if sub(s, 1, 1) ~= '1' then return {'V'} end
+  if sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
   flag = beside(s)
   if flag == '+' and free(s) <= now and STRIDE == 1 then s = promote(KEYS[1], line, s) or s end
   if holds(s, mine) and state(s) == 'H' then -- the reply was lost: the caller counts from this try

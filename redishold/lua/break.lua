@@ -1,7 +1,7 @@
 -- KEYS: slot …, line, watchers. ARGV: nonce, by whom and why, whether at once
 local s = load(1)
 if not s then return {'g'} end
-if sub(s, 1, 1) ~= '1' then return {'V'} end
+if sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
 local foreign = state(s) == 'F' and nonce(s) == ARGV[1] and free(s) > now
 if not foreign and not holds(s, ARGV[1]) then return {'g'} end
 if foreign and ARGV[3] ~= '1' then return {'F'} end -- nobody would tell its holder

@@ -5,7 +5,7 @@ local mine, input, hold, maxRuns, keepFor = ARGV[1], ARGV[6], ARGV[7] == '1', to
 local r = readJob(KEYS[2], KEYS[3])
 if r and r.fail then return r.fail end
 local s = load(1)
-if s and sub(s, 1, 1) ~= '1' then return {'V'} end
+if s and sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
 if s and beside(s) == '+' and free(s) <= now then s = promote(KEYS[1], KEYS[1] .. ':q', s) or s end
 local taken = s and free(s) > now
 local again = s and holds(s, mine)

@@ -11,7 +11,7 @@ if ended == '' then
   return answer
 end
 local s = load(1)
-if s and sub(s, 1, 1) ~= '1' then return {'V'} end
+if s and sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
 if not (s and holds(s, mine)) then
   if own and r.state == ended then  -- it was sent before
     storeJob(r)  -- once more, for replicas to confirm

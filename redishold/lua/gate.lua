@@ -1,10 +1,10 @@
 -- Stands before the scripts of a node of a quorum; see quorum.go for the mark. The lines that are put before this one set
 -- time, and MARK, NAME, PRINT, MEMBERS, SPAN (µs), DURABLE and STRICT.
 do
-  local m = redis.call('GET', MARK)
+  local m = redis.pcall('GET', MARK)
   -- Nearly always the mark is as it was left, and long enough ago. This says no more than gate does, and sooner.
   local good = false
-  if m and string.sub(m, 1, 35) == '1\n' .. PRINT .. '\n' then
+  if type(m) == 'string' and string.sub(m, 1, 35) == '1\n' .. PRINT .. '\n' then
     local since, armed, at = string.match(m, '^(%d+)\n(%d+)()\n', 77)
     if at and string.sub(m, at) == '\n' .. NAME .. '\n' .. MEMBERS then
       local now = time[1] * 1000000 + time[2]
@@ -17,10 +17,18 @@ do
       local function refuse(code, text) return redis.error_reply(code .. ' ' .. text) end
       local now = time[1] * 1000000 + time[2]
       local run0, since, armed
+      if type(m) == 'table' then
+        if string.find(m.err, 'WRONGTYPE', 1, true) then return refuse('QUORUMDAMAGED', 'the mark cannot be read') end
+        return m
+      end
       if m then
         local print, name, members
         print, run0, since, armed, name, members = string.match(m, '^1\n(%x+)\n(%x+)\n(%d+)\n(%d+)\n([^\n]*)\n([^\n]*)$')
-        if not print then return refuse('QUORUMVERSION', 'the mark is of a newer version') end
+        if not print then
+          local other = string.match(m, '^(%d+)\n')
+          if other and other ~= '1' then return refuse('QUORUMVERSION', 'the mark is of a newer version') end
+          return refuse('QUORUMDAMAGED', 'the mark cannot be read')
+        end
         if print ~= PRINT then return refuse('QUORUMMEMBERS', members) end
         if name ~= NAME then return refuse('QUORUMTWIN', name) end
         since, armed = tonumber(since), tonumber(armed)

@@ -3,17 +3,15 @@ local FOREVER = 315360000000  -- ms, ten years: how long a record lasts from whe
 
 local texted = {'input', 'error', 'settled', 'holder'}
 
--- readJob returns the record of a job, which is in one of two keys, or nil if there is none any more. One that must not be
--- acted upon has .bad, and the failure of the server is in .fail.
-local function readJob(undone, done)
-  local at, raw = done, redis.pcall('GET', done)
-  if not raw then at, raw = undone, redis.pcall('GET', undone) end
+-- readAt returns the record that is in a key, or nil if there is none or it has expired.
+local function readAt(at, undone, done)
+  local raw = redis.pcall('GET', at)
   if not raw then return nil end
   if type(raw) == 'table' then
     if find(raw.err, 'WRONGTYPE', 1, true) then return {bad = 'kind'} end
     return {fail = raw}
   end
-  if raw ~= '' and sub(raw, 1, 1) ~= '1' then return {bad = 'version'} end
+  if find(raw, '^[2-9]') then return {bad = 'version'} end
   if #raw < 130 or not find(raw, '^1[ORSD][-len][-h][-ol][-x]') or find(sub(raw, 7, 54), '%D') or
     find(sub(raw, 55, 86), '[^0-9a-f]') or find(sub(raw, 87, 130), '%D') then
     return {bad = 'damaged'}
@@ -32,6 +30,13 @@ local function readJob(undone, done)
   if #raw ~= at - 1 + tonumber(sub(raw, 123, 130)) then return {bad = 'damaged'} end
   if r.expires > 0 and r.expires <= now then return nil end
   return r
+end
+
+-- readJob returns the record of a job, which is in one of two keys, or nil if there is none any more. One that must not be
+-- acted upon has .bad, and the failure of the server is in .fail. A record that has expired is there for a second more, and
+-- another may stand in the other key by then.
+local function readJob(undone, done)
+  return readAt(done, undone, done) or readAt(undone, undone, done)
 end
 
 -- standing says whether the term of the last run stands.

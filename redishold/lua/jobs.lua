@@ -8,31 +8,31 @@ local function part(key, from, to)
   return nil, p
 end
 
+-- look answers about the record that is in a key, or nothing if there is none or it has expired.
+local function look(key, slot)
+  local r, fail = part(key, 0, ARGV[1] == 'f' and -1 or 129)
+  if fail then return nil, fail end
+  if not (find(r, '^1[ORSD]') and #r >= 130 and not find(sub(r, 103, 122), '%D') and not find(sub(r, 7, 22), '%D')) then
+    return (r ~= '' or redis.call('EXISTS', key) == 1) and {r, '0'} or nil
+  end
+  local expires = tonumber(sub(r, 7, 22))
+  if expires > 0 and expires <= now then return nil end
+  if ARGV[1] ~= 'f' then
+    local n = sub(r, 103, 106) + sub(r, 107, 110) + sub(r, 111, 114) + sub(r, 115, 122)
+    if n > 0 then r = r .. part(key, 130, 129 + n) end
+    local all = 130 + n + (tonumber(sub(r, 123, 130)) or 0)
+    if #part(key, all - 1, -1) ~= 1 then r = '?' end  -- the result has another length
+  end
+  local s = redis.call('GET', slot)
+  return {r, s and sub(s, 1, 1) == '1' and sub(r, 2, 2) == 'R' and holds(s, sub(r, 55, 86)) and '1' or '0'}
+end
+
 local out = {}
 for i = 1, #KEYS, 3 do
-  local key, r, fail, last = KEYS[i + 2], '', nil, ARGV[1] == 'f' and -1 or 129
-  if ARGV[1] ~= 'u' then r, fail = part(key, 0, last) end
-  if r == '' and not (ARGV[1] ~= 'u' and redis.call('EXISTS', key) == 1) then
-    key = KEYS[i + 1]
-    r, fail = part(key, 0, last)
-  end
+  local one, fail
+  if ARGV[1] ~= 'u' then one, fail = look(KEYS[i + 2], KEYS[i]) end
+  if not (one or fail) then one, fail = look(KEYS[i + 1], KEYS[i]) end
   if fail then return fail end
-  local one = {}
-  if find(r, '^1[ORSD]') and #r >= 130 and not find(sub(r, 103, 122), '%D') and not find(sub(r, 7, 22), '%D') then
-    local expires = tonumber(sub(r, 7, 22))
-    if not (expires > 0 and expires <= now) then
-      if ARGV[1] ~= 'f' then
-        local n = sub(r, 103, 106) + sub(r, 107, 110) + sub(r, 111, 114) + sub(r, 115, 122)
-        if n > 0 then r = r .. part(key, 130, 129 + n) end
-        local all = 130 + n + (tonumber(sub(r, 123, 130)) or 0)
-        if #part(key, all - 1, -1) ~= 1 then r = '?' end  -- the result has another length
-      end
-      local s = redis.call('GET', KEYS[i])
-      one = {r, s and sub(s, 1, 1) == '1' and sub(r, 2, 2) == 'R' and holds(s, sub(r, 55, 86)) and '1' or '0'}
-    end
-  elseif r ~= '' or redis.call('EXISTS', key) == 1 then
-    one = {r, '0'}
-  end
-  out[#out + 1] = one
+  out[#out + 1] = one or {}
 end
 return out

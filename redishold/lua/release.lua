@@ -7,7 +7,7 @@ if not s then
   if tomb ~= '' then put(KEYS[1], '1N+' .. digits(0) .. digits(0) .. digits(0) .. format('%032d', 0) .. 'n\n\n\n\n' .. tomb) end
   return {'g'}
 end
-if sub(s, 1, 1) ~= '1' then return {'V'} end
+if sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
 if holds(s, mine) then
   local undone, ending, prior = '', 'n', ''
   if undo or sub(s, -1) ~= '\n' then

@@ -3,7 +3,7 @@ local function renew(i)
   local mine, ttl, floor = ARGV[3 * i - 2], tonumber(ARGV[3 * i - 1]), tonumber(ARGV[3 * i])
   local s = load(i)
   if not s then return {'g'} end
-  if sub(s, 1, 1) ~= '1' then return {'V'} end
+  if sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
   if nonce(s) ~= mine then
     local by = broke(s, mine)
     return by and {'b', by} or {'g'}

@@ -6,7 +6,7 @@ if r.fail then return r.fail end
 if r.bad then return {'J', r.bad} end
 if tonumber(r.token) ~= tonumber(ARGV[1]) then return {'T', r.token} end
 local s = load(1)
-if s and sub(s, 1, 1) ~= '1' then return {'V'} end
+if s and sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
 if ARGV[6] ~= '' and r.changed ~= ARGV[6] then return {'S'} end
 if standing(r, s) then return {'H', digits(now), s} end
 r.state, r.why, r.nonce, r.noresult, r.changed = 'O', '-', NOBODY, '-', digits(now)

@@ -11,6 +11,7 @@ package redisfence
 
 import (
 	"context"
+	"errors"
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
@@ -115,10 +116,13 @@ func (f *Fence) run(ctx context.Context, verb, script, key, mark string, argv []
 // markOf names the mark of a key, which has to be in the same slot of a Cluster.
 func markOf(key string) (string, error) {
 	open := strings.IndexByte(key, '{')
-	if open >= 0 && strings.IndexByte(key[open:], '}') > 1 {
-		return key + ":fence", nil // the key has a hash tag
+	if key == "" {
+		return "", errors.New("the key is empty: a fence guards one key, which a command takes first")
 	}
-	if key == "" || strings.Contains(key, "}") {
+	if open >= 0 && strings.IndexByte(key[open:], '}') > 1 {
+		return key + ":fence:", nil // the key has a hash tag; the last sign keeps {a} and a apart
+	}
+	if strings.Contains(key, "}") {
 		return "", fmt.Errorf("key %q cannot be fenced: its mark could not be in the same slot of a Cluster; "+
 			"use a name without }, or with a {tag}", key)
 	}

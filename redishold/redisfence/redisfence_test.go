@@ -125,6 +125,21 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// Keys that differ in their braces have marks of their own.
+func TestMarksOfTaggedKeys(t *testing.T) {
+	r := testenv.StartRedis(t)
+	f, err := New(client(t, r.Addr), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range []string{"a", "{a}", "{a}b", "a:fence", "{a}:fence"} {
+		claim := fence.Claim{Name: fmt.Sprint("l", i), Token: holdlock.Token(9 - i)}
+		if _, err := f.Do(t.Context(), claim, key, "APPEND", "x"); err != nil {
+			t.Errorf("key %q under a lock of its own: %v", key, err)
+		}
+	}
+}
+
 func TestBadInput(t *testing.T) {
 	r := testenv.StartRedis(t)
 	rdb := client(t, r.Addr)
@@ -143,7 +158,7 @@ func TestBadInput(t *testing.T) {
 		key   string
 		want  string
 	}{
-		{ok, "", "cannot be fenced"},
+		{ok, "", "key is empty"},
 		{ok, "a}b", "cannot be fenced"},
 		{ok, "{}b", "cannot be fenced"},
 		{fence.Claim{Name: "l"}, "k", "no claim"},

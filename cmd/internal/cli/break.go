@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/holdlock/holdlock"
 )
@@ -47,7 +48,7 @@ func (b *breakCmd) Run(g *globals) error {
 			return err
 		}
 		text := fmt.Sprintf("broke lock %s, token %d of %s; its holder is told at its next renewal, and the lock is free within %s",
-			lockName(name, key), *b.Token, holder(info), info.FreeIn)
+			lockName(name, key), *b.Token, holder(info), info.FreeIn.Round(time.Millisecond))
 		if b.Now {
 			text = fmt.Sprintf("broke lock %s, token %d of %s; it is free now, and its holder may still be at work",
 				lockName(name, key), *b.Token, holder(info))

@@ -109,11 +109,41 @@ func (s *session) record(lease *holdlock.Lease, rec driver.Record) error {
 	case errors.Is(err, holdlock.ErrLost):
 		s.g.say("unrecorded", fmt.Sprintf("how job %s has ended was not recorded, because its lock was lost; %s", s.name(), s.follows(lease)), nil)
 	case err != nil:
-		s.g.say("unrecorded", fmt.Sprintf("the store has not confirmed how job %s has ended: %v; if it has not recorded it, %s",
-			s.name(), err, after(s.job.OnLapse)), nil)
+		s.g.say("recording", fmt.Sprintf("the store has not confirmed how job %s has ended, so it is told again for up to %s: %v",
+			s.name(), s.r.TTL, err), nil)
+		if !s.confirmed(lease, rec.State) {
+			s.g.say("unrecorded", fmt.Sprintf("the store has not confirmed how job %s has ended; if it has not recorded it, %s",
+				s.name(), after(s.job.OnLapse)), nil)
+		}
 		return nil
 	}
 	return err
+}
+
+// confirmed waits until the record stands, which the lease goes on to send in the background, or until its term has passed or a
+// signal comes. The term is as old as its last renewal, so it has passed after a TTL at the latest.
+func (s *session) confirmed(lease *holdlock.Lease, state driver.JobState) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), s.r.TTL)
+	defer cancel()
+	again := time.NewTicker(min(s.r.TTL/10, 500*time.Millisecond))
+	defer again.Stop()
+	for {
+		info, known, err := s.client.Job(ctx, s.lock.Name(), s.lock.Key())
+		switch {
+		case err != nil:
+		case !known || info.Job.Token != lease.Token():
+			return false
+		case info.Job.State == state:
+			return true
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return false
+		case <-s.signals:
+			return false
+		}
+	}
 }
 
 // follows says what follows this run, which did not say how it ended: an operator, or a later run, may have decided meanwhile.

@@ -34,6 +34,8 @@ func TestMessagesNameFlags(t *testing.T) {
 		{"--store redis://a --store redis://b", "2 nodes survive no failure; use 3 or 5"},
 		{"--store redis://a --store redis://b --store redis://c --store redis://d", "use an odd number"},
 		{"--store redis://a --store redis://b --store redis://c --quorum-max-ttl 1ms", "--quorum-max-ttl 1ms is too short"},
+		{"--store redis://a --store redis://b --store redis://c --min-hold 1m", "at most 30s on this store, which keeps nothing for longer if parts of it restart; raise --quorum-max-ttl in all"},
+		{"--store redis://a --store redis://b --store redis://c --ttl 1m", "at most 30s on this store; raise --quorum-max-ttl in all"},
 	} {
 		args := append([]string{"run", "job"}, strings.Fields(c.args)...)
 		if !strings.Contains(c.args, "--store") {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strings"
 	"syscall"
 	"testing"
 
@@ -58,6 +59,26 @@ func TestOnceOnRedis(t *testing.T) {
 			t.Errorf("run --once: %+v", r)
 		}
 	})
+}
+
+// A server that is away when a job ends, and comes back while the lock stands, is told how it ended.
+func TestOnceRecordedLate(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	r := testenv.StartRedis(t, "--appendonly", "yes", "--appendfsync", "always")
+	b.onRedis("redis://" + r.Addr)
+	p := b.start("run", "mail/17", "--once", "--on-lapse", "hold", "--", "sh", "-c", "echo sent >>effect; : >here; while ! [ -e go ]; do sleep 0.02; done")
+	eventually(t, "the command is at work", func() bool { return exists(b.path("here")) })
+	r.Kill()
+	write(t, b.path("go"), "")
+	eventually(t, "holdlock has not been answered", func() bool { return strings.Contains(p.stderr(), "told again") })
+	r.Restart(t)
+	if got := p.wait(); got.code != 0 || strings.Contains(got.err, "it will not run again") {
+		t.Errorf("holdlock run: %+v, want 0", got)
+	}
+	if v := b.job("mail/17"); v.State != "done" || b.effects() != 1 {
+		t.Errorf("the job: %+v, effects %d", v, b.effects())
+	}
 }
 
 // effects0 says whether the command has run at all.
