@@ -58,6 +58,9 @@ type Recorder struct {
 	unsent   []*batch // oldest first
 	warned   bool
 
+	ticking context.Context // of what the timer sends; ended by Stop
+	cancel  context.CancelFunc
+
 	state   sync.Mutex
 	due     bool // the timer runs
 	failed  int  // flushes in a row
@@ -88,6 +91,7 @@ type batch struct {
 // New returns a recorder for one client.
 func New(opts *Options) *Recorder {
 	r := &Recorder{entries: map[string]*entry{}, now: time.Now}
+	r.ticking, r.cancel = context.WithCancel(context.Background())
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -118,6 +122,8 @@ func (r *Recorder) Stop(ctx context.Context) error {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
+	defer r.cancel()
+	defer context.AfterFunc(ctx, r.cancel)() // one that the timer has begun would hold us up for longer
 	err := r.Flush(ctx)
 	if err != nil && r.opts.Spool != "" {
 		if failed := r.spool(); failed != nil {
@@ -223,7 +229,7 @@ func (r *Recorder) tick() {
 	r.state.Lock()
 	r.due = false
 	r.state.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), flushBudget)
+	ctx, cancel := context.WithTimeout(r.ticking, flushBudget)
 	defer cancel()
 	err := r.Flush(ctx)
 	r.state.Lock()

@@ -131,6 +131,41 @@ func TestStoreAway(t *testing.T) {
 	}
 }
 
+// hangs is a ledger that answers nothing until it is given up, and tells of each call how that was.
+type hangs struct {
+	driver.Ledger
+	began chan struct{}
+	ended chan error
+}
+
+func (h *hangs) UpdateRecords(ctx context.Context, _ driver.Day, _ []string, _ func(string, []byte) []byte) error {
+	h.began <- struct{}{}
+	<-ctx.Done()
+	h.ended <- ctx.Err()
+	return ctx.Err()
+}
+
+// The end of Stop's time also ends what the timer has begun to send to a store that hangs.
+func TestStopWhileSending(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	store := &hangs{began: make(chan struct{}, 9), ended: make(chan error, 9)}
+	r := started(store, &Options{Spool: dir, Every: time.Millisecond})
+	granted(r, "job", 1)
+	<-store.began // by the timer
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Stop(ctx); err != nil {
+		t.Errorf("Stop: %v, want it spooled", err)
+	}
+	if err := <-store.ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("what the timer had begun ended with %v, so that Stop waited for it", err)
+	}
+	if n := len(spoolFiles(t, dir)); n != 1 {
+		t.Errorf("%d files in the spool", n)
+	}
+}
+
 // A store that is away for a long time costs bounded memory, and only the day of old counts.
 func TestStoreAwayForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
