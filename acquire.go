@@ -91,6 +91,7 @@ func (a *attempt) poll(ctx context.Context) (*Lease, error) {
 			a.report(ctx, err, true)
 			return nil, err
 		}
+		asked := time.Now()
 		lease, err = a.try(ctx, a.ask)
 		switch {
 		case err == nil:
@@ -99,12 +100,21 @@ func (a *attempt) poll(ctx context.Context) (*Lease, error) {
 			held, failed = err, nil
 		case errors.As(err, new(*JobError)): // the record answers, for good
 			return nil, err
-		case ctx.Err() == nil: // else it is the end of the wait that made it fail
+		case a.counts(ctx, asked, err):
 			a.failing(failed, err)
 			failed = err
 		}
 		timer.Reset(pause.next(err))
 	}
+}
+
+// answersIn is how long a store may be silent before the end of a wait, and not have failed.
+const answersIn = time.Second
+
+// counts says whether a failed call of a wait is a failure of the store: one that the end of the wait has cut off is only if it
+// had been without an answer for long.
+func (a *attempt) counts(ctx context.Context, asked time.Time, err error) bool {
+	return errors.As(err, new(*StoreError)) && (ctx.Err() == nil || time.Since(asked) >= answersIn)
 }
 
 // failing tells, once, that a wait goes on although the store fails. before is its failure until now.
@@ -127,14 +137,18 @@ func (a *attempt) ended(ctx context.Context) error {
 	}
 }
 
-// gaveUpWaiting says who holds the lock, why the wait ended, and what the store said last if that was a failure.
+// gaveUpWaiting says who holds the lock and why the wait ended. If the store has failed since it last said who does, that is
+// what it says, and who held it then.
 func gaveUpWaiting(held, failed, why error) error {
 	var store *StoreError
-	if errors.As(failed, &store) {
+	var h *HeldError
+	known := errors.As(held, &h)
+	if errors.As(failed, &store) && known {
+		return fmt.Errorf("%w; last known of it: %s; gave up waiting: %w", store, h.state(), why)
+	}
+	if store != nil {
 		return fmt.Errorf("%w; gave up waiting: %w", store, why)
 	}
-	var h *HeldError
-	errors.As(held, &h)
 	out := *h
 	out.Err = why
 	return &out

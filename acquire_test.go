@@ -179,34 +179,43 @@ func TestR6StoreErrorsWhileWaiting(t *testing.T) {
 	})
 }
 
-// A try that the end of the wait has cut short says nothing about the store: the answer is who holds the lock.
+// A try that the end of the wait has cut short says nothing about the store: the answer is who holds the lock. One that had gone
+// without an answer for long does.
 func TestWaitEndsDuringATry(t *testing.T) {
-	virtual(t, func(t *testing.T, r *rig) {
-		lease, err := r.lock(r.rival, holdlock.LockOptions{TTL: time.Second}).TryAcquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		first := true
-		r.drv.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
-			if first {
-				first = false
-				return r.drv.Driver.Acquire(ctx, req)
-			}
-			<-ctx.Done()
-			return driver.Grant{}, errors.Join(ctx.Err(), driver.ErrNotApplied)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		_, err = r.lock(r.client, holdlock.LockOptions{}).Acquire(ctx)
-		wantIs(t, "Acquire", err, holdlock.ErrHeld)
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("error %v does not say that the wait ended", err)
-		}
-		if n := len(r.events.of(holdlock.Failed)); n != 0 {
-			t.Errorf("counted as %d failures of the store", n)
-		}
-		_ = lease.Release(t.Context())
-	})
+	for wait, answers := range map[time.Duration]bool{500 * time.Millisecond: true, 2500 * time.Millisecond: false} {
+		t.Run(wait.String(), func(t *testing.T) {
+			virtual(t, func(t *testing.T, r *rig) {
+				lease, err := r.lock(r.rival, holdlock.LockOptions{TTL: time.Second}).TryAcquire(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				first := true
+				r.drv.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+					if first {
+						first = false
+						return r.drv.Driver.Acquire(ctx, req)
+					}
+					<-ctx.Done()
+					return driver.Grant{}, errors.Join(ctx.Err(), driver.ErrNotApplied)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), wait)
+				defer cancel()
+				_, err = r.lock(r.client, holdlock.LockOptions{}).Acquire(ctx)
+				want, failed := holdlock.ErrHeld, 0
+				if !answers {
+					want, failed = holdlock.ErrUnreachable, 1
+				}
+				wantIs(t, "Acquire", err, want)
+				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "held by") {
+					t.Errorf("error %v does not say that the wait ended, and who held the lock", err)
+				}
+				if n := len(r.events.of(holdlock.Failed)); n != failed {
+					t.Errorf("counted as %d failures of the store", n)
+				}
+				_ = lease.Release(t.Context())
+			})
+		})
+	}
 }
 
 // A store that is down at the first attempt is reported at once, not waited for.

@@ -54,22 +54,24 @@ type HeldError struct {
 
 // Error names the lock, the holder, since when, until when, and where.
 func (e *HeldError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "lock %s is ", describe(e.Name, e.Key))
-	if e.Cooling {
-		fmt.Fprintf(&b, "cooling after its last run: free in %s", round(e.FreeIn))
-	} else {
-		fmt.Fprintf(&b, "held by %s since %s (token %d): free in %s unless renewed",
+	s := fmt.Sprintf("lock %s is %s; store %s", describe(e.Name, e.Key), e.state(), e.Store)
+	if e.Err != nil {
+		s += fmt.Sprintf("; gave up waiting: %v", e.Err)
+	}
+	return s
+}
+
+// state says who has the lock, since when, and until when.
+func (e *HeldError) state() string {
+	s := fmt.Sprintf("cooling after its last run: free in %s", round(e.FreeIn))
+	if !e.Cooling {
+		s = fmt.Sprintf("held by %s since %s (token %d): free in %s unless renewed",
 			describeHolder(e.Holder), e.Since.Format(time.DateTime), e.Token, round(e.FreeIn))
 	}
 	if e.Broken != "" {
-		fmt.Fprintf(&b, ", broken by %s", e.Broken)
+		s += ", broken by " + e.Broken
 	}
-	fmt.Fprintf(&b, "; store %s", e.Store)
-	if e.Err != nil {
-		fmt.Fprintf(&b, "; gave up waiting: %v", e.Err)
-	}
-	return b.String()
+	return s
 }
 
 // Is reports whether target is ErrHeld.

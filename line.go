@@ -45,7 +45,8 @@ type place struct {
 	due     time.Time     // when the term before it ends, if it is the next in line; else zero
 	settled chan struct{} // closed when outcome is set; made when the place is listed
 	outcome *outcome
-	failed  int // heartbeats in a row that failed
+	failed  int   // heartbeats in a row that failed
+	failure error // of the last of them; nil if none did since the last answer about this place
 }
 
 // An outcome is what has become of a place.
@@ -81,7 +82,7 @@ func (l *line) enqueue(ctx context.Context, sent instant, req *driver.AcquireReq
 		l.attend(p, held)
 		return p, g, err
 	}
-	l.drop(p)
+	_ = l.drop(p) // it never stood in line
 	return nil, g, err
 }
 
@@ -113,11 +114,12 @@ func (l *line) poke() {
 	}
 }
 
-// drop forgets a place that is given up.
-func (l *line) drop(p *place) {
+// drop forgets a place that is given up. It returns how the store has failed since it last answered about that place, or nil.
+func (l *line) drop(p *place) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.places, p.req.Ref.Nonce)
+	return p.failure
 }
 
 // settle ends a place with an outcome. Called with mu held.
@@ -265,9 +267,10 @@ func (l *line) failing(places []*place, standings []driver.Standing) (events []E
 	defer l.mu.Unlock()
 	for i, p := range places {
 		if standings[i].Err == nil {
-			p.failed = 0
+			p.failed, p.failure = 0, nil
 			continue
 		}
+		p.failure = standings[i].Err
 		if p.failed++; p.failed == failuresTold && l.places[p.req.Ref.Nonce] == p {
 			name, key := splitStoreKey(p.req.Ref.Key)
 			events = append(events, Event{Kind: WaitFailing, Name: name, Key: key, Err: standings[i].Err})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -609,6 +610,52 @@ func TestR6LineOutlivesAStoreThatFails(t *testing.T) {
 			release(r.T, g.lease)
 		}
 	})
+}
+
+// A wait that ends while the store fails is told as the store's failure, with what was known of the holder. One that ends after
+// the store has answered again is told as held.
+func TestTheEndOfAWaitWhileTheStoreFails(t *testing.T) {
+	errAway := errors.New("connection refused")
+	for name, tc := range map[string]struct {
+		fails    error
+		from, to time.Duration // the heartbeats that fail
+		held     bool
+	}{
+		"until the end":        {errAway, 3 * time.Second, time.Hour, false},
+		"certainly":            {fmt.Errorf("%w (%w)", errAway, driver.ErrNotApplied), 3 * time.Second, time.Hour, false},
+		"only the last":        {errAway, 9500 * time.Millisecond, time.Hour, false},
+		"until shortly before": {errAway, 3 * time.Second, 9 * time.Second, true},
+		"never":                {errAway, time.Hour, time.Hour, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inLine(t, func(r *lineRig) {
+				lease, start := r.hold(), time.Now()
+				r.q.attend = func([]*driver.AcquireRequest) error {
+					if at := time.Since(start); at >= tc.from && at < tc.to {
+						return tc.fails
+					}
+					return nil
+				}
+				ctx, cancel := context.WithTimeoutCause(r.Context(), 10*time.Second+500*time.Millisecond, errors.New("patience is over"))
+				defer cancel()
+				g := <-r.wait(ctx, r.lock(r.waiter, holdlock.LockOptions{}))
+				var store *holdlock.StoreError
+				isHeld, isStore := errors.Is(g.err, holdlock.ErrHeld), errors.As(g.err, &store) && errors.Is(g.err, errAway)
+				if isHeld != tc.held || isStore == tc.held || !errors.Is(g.err, context.DeadlineExceeded) {
+					r.Fatalf("held: %v, the store's failure: %v, in %v", isHeld, isStore, g.err)
+				}
+				if failed := r.events.of(holdlock.Failed) == 1; failed == tc.held {
+					r.Errorf("it was counted as failed: %v", failed)
+				}
+				if !tc.held && (!errors.Is(g.err, holdlock.ErrUnknown) || !strings.Contains(g.err.Error(), "held by") || !strings.Contains(g.err.Error(), "patience is over")) {
+					r.Errorf("%v: want an unknown outcome, who held it, and why the wait ended", g.err)
+				}
+				synctest.Wait() // it leaves the line
+				release(r.T, lease)
+				release(r.T, r.hold()) // nobody is in the way
+			})
+		})
+	}
 }
 
 // After Shutdown waits have ended and nothing is left in line.

@@ -23,6 +23,7 @@ func (a *attempt) stand(ctx context.Context) (lease *Lease, err error) {
 	pause := backStop{}
 	for {
 		var got atomic.Pointer[place] // a call that was abandoned may set it at any time
+		asked := time.Now()
 		lease, err = a.try(ctx, func(ctx context.Context, sent instant, req *driver.AcquireRequest) (driver.Grant, error) {
 			p, g, err := c.line.enqueue(ctx, sent, req)
 			got.Store(p)
@@ -36,7 +37,7 @@ func (a *attempt) stand(ctx context.Context) (lease *Lease, err error) {
 			held, failed = err, nil
 		case held == nil:
 			return nil, err
-		case ctx.Err() == nil:
+		case a.counts(ctx, asked, err):
 			a.failing(failed, err)
 			failed = err
 		}
@@ -45,6 +46,8 @@ func (a *attempt) stand(ctx context.Context) (lease *Lease, err error) {
 			sleepUntil(ctx, c.closing, pause.next(err))
 		} else if lease, err = a.await(ctx, p); err == nil {
 			return lease, nil
+		} else if errors.As(err, new(*StoreError)) {
+			failed = err
 		}
 		if why := a.ended(ctx); why != nil {
 			return nil, gaveUpWaiting(held, failed, why)
@@ -55,7 +58,8 @@ func (a *attempt) stand(ctx context.Context) (lease *Lease, err error) {
 // errPassed is that a place came to nothing: the store forgot it, skipped it as dead, or its grant came too late.
 var errPassed = errors.New("the place in line was lost")
 
-// await waits for the outcome of the place that the last try has got. However it ends, the place is no more.
+// await waits for the outcome of the place that the last try has got. However it ends, the place is no more. It returns a
+// *StoreError if the store has failed since it last answered about the place, else errPassed.
 func (a *attempt) await(ctx context.Context, p *place) (*Lease, error) {
 	c := a.lock.c
 	select {
@@ -71,9 +75,19 @@ func (a *attempt) await(ctx context.Context, p *place) (*Lease, error) {
 	case <-c.closing:
 	}
 	// Given up. If the key is ours by now or will be in the same moment, this gives it back.
-	c.line.drop(p)
+	failure := c.line.drop(p)
 	c.undoer.addRelease(a.lock, p.req.Ref, time.Time{})
+	if failure != nil {
+		return nil, a.lock.placeError(failure)
+	}
 	return nil, errPassed
+}
+
+// placeError is the failure of the store for a place in line. The place may have become the term since the store was last heard.
+func (l *Lock) placeError(err error) *StoreError {
+	failed := l.storeError("acquire", err)
+	failed.Unclear = true
+	return failed
 }
 
 // take makes a lease of a grant in line, after a renewal where the grant alone is not enough.
@@ -96,7 +110,10 @@ func (a *attempt) take(ctx context.Context, p *place, o outcome) (*Lease, error)
 		if err != nil {
 			c.end()
 			c.undoer.addRelease(l, p.req.Ref, time.Time{})
-			return nil, err
+			if ctx.Err() != nil || errors.Is(err, errPassed) || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrBroken) {
+				return nil, errPassed
+			}
+			return nil, l.placeError(err)
 		}
 	}
 	return l.granted(p.req.Ref, began, o.sent, min(o.lasts, l.opts.TTL), o.grant, a.start, true), nil

@@ -65,9 +65,10 @@ func adviseTLS(err error) error {
 	return err
 }
 
-// certain says whether a failed call has certainly changed nothing. Every command is sent once (see single), and every
-// script writes last, so an error that the server answers came before the write: READONLY, OOM, MISCONF, NOREPLICAS,
-// LOADING, NOPERM, MOVED, CLUSTERDOWN and the like. A connection that failed after it stood may have carried the request.
+// certain says whether a failed call has certainly changed nothing. Every command is sent once (see single). In a script the write
+// that counts is the last one that can fail it: what goes before, such as the sign that somebody may wait, decides nothing, and what
+// comes after, such as taking that sign away, fails in silence. So an error that the server answers came before it: READONLY, OOM,
+// MISCONF, NOREPLICAS, LOADING, NOPERM, MOVED, CLUSTERDOWN and the like. A connection that failed after it stood may have carried the request.
 func certain(err error) bool {
 	var reply redis.Error
 	var network *net.OpError

@@ -24,7 +24,8 @@ const (
 	lineAgain  = 20 * time.Second       // how often a watcher makes sure that it stands in line
 	wokenAgain = 150 * time.Millisecond // after which a woken one does
 	stopBudget = time.Second
-	barredFor  = time.Minute // how long the lack of rights is remembered
+	closeGrace = 200 * time.Millisecond // for what hangs in the client library
+	barredFor  = time.Minute            // how long the lack of rights is remembered
 )
 
 // hub is the one subscription of this process and those who listen to it.
@@ -35,8 +36,9 @@ type hub struct {
 	subscribing sync.Mutex // held while the subscription is made
 	mu          sync.Mutex
 	sub         *redis.PubSub
-	barred      time.Time // until then there is no use in trying
-	warned      bool
+	barredFor   time.Duration
+	barred      time.Time         // until then there is no use in trying
+	warned      bool              // of that, since the process last listened
 	hear        func(driver.Push) // the caller of Listen
 	watches     map[string]*watch
 	last        int
@@ -54,7 +56,7 @@ type watch struct {
 }
 
 func newHub(d *Driver) *hub {
-	return &hub{d: d, id: randomHex(8), watches: map[string]*watch{}}
+	return &hub{d: d, id: randomHex(8), barredFor: barredFor, watches: map[string]*watch{}}
 }
 
 // Watch implements driver.Waiter. Without the right to subscribe it fails, and the caller polls.
@@ -108,7 +110,7 @@ func (h *hub) subscribe(ctx context.Context) error {
 	if h.closed {
 		return sub.Close()
 	}
-	h.sub = sub
+	h.sub, h.warned = sub, false
 	h.running.Go(func() { h.listen(sub) })
 	return nil
 }
@@ -119,7 +121,7 @@ var errBarred = fmt.Errorf("the user may not subscribe (%w)", driver.ErrNotAppli
 func (h *hub) bar(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.barred = time.Now().Add(barredFor)
+	h.barred = time.Now().Add(h.barredFor)
 	if !h.warned {
 		h.warned = true
 		h.d.log.Warn("waiting works by polling: the Redis user may not subscribe to the channels of holdlock",
@@ -149,6 +151,7 @@ func (h *hub) listen(sub *redis.PubSub) {
 			h.deliver(e.Payload)
 		case *redis.Subscription: // the connection was lost and made anew, and messages may have been lost with it
 			h.mu.Lock()
+			h.barred, h.warned = time.Time{}, false
 			for _, w := range h.watches {
 				w.hint()
 			}
@@ -160,6 +163,10 @@ func (h *hub) listen(sub *redis.PubSub) {
 			asked = false
 		case errors.As(err, &silent) && silent.Timeout() && !asked:
 			asked = sub.Ping(ctx) == nil
+		case !asked && redis.HasErrorPrefix(err, "NOPERM"): // nothing else was sent: it may not subscribe any more
+			if sub = h.refused(sub, err); sub == nil {
+				return
+			}
 		case asked:
 			asked = false
 			if sub = h.again(sub); sub == nil {
@@ -172,6 +179,17 @@ func (h *hub) listen(sub *redis.PubSub) {
 			}
 		}
 	}
+}
+
+// refused waits until there is use in subscribing anew. The library does not: its connection lives on with nothing to hear.
+func (h *hub) refused(old *redis.PubSub, err error) *redis.PubSub {
+	_ = old.Close()
+	h.bar(err)
+	select {
+	case <-time.After(h.barredFor):
+	case <-h.d.closing:
+	}
+	return h.again(old)
 }
 
 // again replaces a connection that does not answer. Nil means that the driver was closed.
@@ -296,7 +314,8 @@ func (w *watch) leave() {
 	_, _ = d.call(ctx, d.scripts.leave, d.withAll(w.key), w.hub.id+w.id)
 }
 
-// close ends the subscription. Watches that have not been stopped get no more hints.
+// close ends the subscription. Watches that have not been stopped get no more hints. A connection that is being made to a server
+// that hangs is left to end by the client library's timeouts, which heeds no context until then.
 func (h *hub) close() {
 	h.mu.Lock()
 	sub := h.sub
@@ -305,8 +324,16 @@ func (h *hub) close() {
 		w.again.Stop()
 	}
 	h.mu.Unlock()
-	if sub != nil {
-		_ = sub.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if sub != nil {
+			_ = sub.Close()
+		}
+		h.running.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(closeGrace):
 	}
-	h.running.Wait()
 }

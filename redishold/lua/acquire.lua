@@ -25,12 +25,8 @@ if s then
       return n
     end
     redis.call('PEXPIRE', line, LINE)  -- before, so that who lacks the right leaves no line without expiry
-    if n then
-      n = n + 1
-    else
-      n = redis.call('RPUSH', line, place)
-      if flag ~= '+' then redis.call('SETRANGE', KEYS[1], 2, '+') end
-    end
+    if flag ~= '+' then redis.call('SETRANGE', KEYS[1], 2, '+') end  -- likewise, so that no place stands there that no release looks for
+    n = n and n + 1 or redis.call('RPUSH', line, place)
     redis.call('PEXPIRE', line, LINE)
     redis.call('SET', (ALIVE or KEYS[1] .. ':p:') .. sub(place, 33, 48), '', 'PX', SILENT)
     return {'H', digits(now), s, tostring(n)}

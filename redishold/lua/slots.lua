@@ -9,6 +9,6 @@ local function freed(s)
   local is = free(s) <= now
   if is and promote(KEYS[1], KEYS[2], s) then return end
   if not wake(KEYS[3]) and is then
-    redis.call('SETRANGE', KEYS[1], 2, '-')  -- neither line nor watchers
+    redis.pcall('SETRANGE', KEYS[1], 2, '-')  -- neither line nor watchers; should it fail, the next release looks once more
   end
 end

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -57,6 +58,9 @@ type Recorder struct {
 	unsent   []*batch // oldest first
 	warned   bool
 
+	ticking context.Context // of what the timer sends; ended by Stop
+	cancel  context.CancelFunc
+
 	state   sync.Mutex
 	due     bool // the timer runs
 	failed  int  // flushes in a row
@@ -87,6 +91,7 @@ type batch struct {
 // New returns a recorder for one client.
 func New(opts *Options) *Recorder {
 	r := &Recorder{entries: map[string]*entry{}, now: time.Now}
+	r.ticking, r.cancel = context.WithCancel(context.Background())
 	if opts != nil {
 		r.opts = *opts
 	}
@@ -117,6 +122,8 @@ func (r *Recorder) Stop(ctx context.Context) error {
 	if r.timer != nil {
 		r.timer.Stop()
 	}
+	defer r.cancel()
+	defer context.AfterFunc(ctx, r.cancel)() // one that the timer has begun would hold us up for longer
 	err := r.Flush(ctx)
 	if err != nil && r.opts.Spool != "" {
 		if failed := r.spool(); failed != nil {
@@ -222,7 +229,7 @@ func (r *Recorder) tick() {
 	r.state.Lock()
 	r.due = false
 	r.state.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), flushBudget)
+	ctx, cancel := context.WithTimeout(r.ticking, flushBudget)
 	defer cancel()
 	err := r.Flush(ctx)
 	r.state.Lock()
@@ -272,7 +279,7 @@ func (r *Recorder) sendBatch(ctx context.Context, b *batch) error {
 }
 
 func (r *Recorder) update(ctx context.Context, day driver.Day, b *batch) error {
-	return r.ledger.UpdateRecords(ctx, day, b.locks(), func(lock string, old []byte) []byte {
+	err := r.ledger.UpdateRecords(ctx, day, b.locks(), func(lock string, old []byte) []byte {
 		out, err := b.merge(lock, old)
 		if err != nil {
 			r.warn(lock, err)
@@ -280,6 +287,11 @@ func (r *Recorder) update(ctx context.Context, day driver.Day, b *batch) error {
 		}
 		return out
 	})
+	if errors.Is(err, driver.ErrDamaged) { // as with a single record: kept, these counts would hold up all that come after them
+		r.warn(fmt.Sprintf("(all of day %d)", day), err)
+		return nil
+	}
+	return err
 }
 
 // collect takes what the entries have into a batch for each day. A batch that has been tried is not added to: the store may have

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -130,6 +131,41 @@ func TestStoreAway(t *testing.T) {
 	}
 }
 
+// hangs is a ledger that answers nothing until it is given up, and tells of each call how that was.
+type hangs struct {
+	driver.Ledger
+	began chan struct{}
+	ended chan error
+}
+
+func (h *hangs) UpdateRecords(ctx context.Context, _ driver.Day, _ []string, _ func(string, []byte) []byte) error {
+	h.began <- struct{}{}
+	<-ctx.Done()
+	h.ended <- ctx.Err()
+	return ctx.Err()
+}
+
+// The end of Stop's time also ends what the timer has begun to send to a store that hangs.
+func TestStopWhileSending(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	store := &hangs{began: make(chan struct{}, 9), ended: make(chan error, 9)}
+	r := started(store, &Options{Spool: dir, Every: time.Millisecond})
+	granted(r, "job", 1)
+	<-store.began // by the timer
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Stop(ctx); err != nil {
+		t.Errorf("Stop: %v, want it spooled", err)
+	}
+	if err := <-store.ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("what the timer had begun ended with %v, so that Stop waited for it", err)
+	}
+	if n := len(spoolFiles(t, dir)); n != 1 {
+		t.Errorf("%d files in the spool", n)
+	}
+}
+
 // A store that is away for a long time costs bounded memory, and only the day of old counts.
 func TestStoreAwayForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -203,6 +239,60 @@ func TestForeignRecords(t *testing.T) {
 	for _, p := range problems {
 		if !errors.Is(p, ErrNewer) && !errors.Is(p, ErrDamaged) || !strings.Contains(p.Error(), "lock ") {
 			t.Errorf("problem %v", p)
+		}
+	}
+}
+
+// occupied is a ledger in which something else stands in the place of some days.
+type occupied struct {
+	driver.Ledger
+	days []driver.Day
+}
+
+func (o *occupied) UpdateRecords(ctx context.Context, day driver.Day, locks []string, merge func(string, []byte) []byte) error {
+	if slices.Contains(o.days, day) {
+		return fmt.Errorf("key %d: %w", day, driver.ErrDamaged)
+	}
+	return o.Ledger.UpdateRecords(ctx, day, locks, merge)
+}
+
+func (o *occupied) ReadRecords(ctx context.Context, first, last driver.Day, f func(driver.Day, string, []byte) error) error {
+	err := o.Ledger.ReadRecords(ctx, first, last, f)
+	for _, day := range o.days {
+		if err == nil && first <= day && day <= last {
+			err = fmt.Errorf("key %d: %w", day, driver.ErrDamaged)
+		}
+	}
+	return err
+}
+
+// Something else in the place of a day's records costs the counts of that day. It holds up no other day, and a review names it.
+func TestOccupiedDays(t *testing.T) {
+	today := driver.DayOf(time.Now())
+	for _, day := range []driver.Day{0, today - 1, today, spanOf(today)} {
+		l := &occupied{memhold.NewDriver(nil), []driver.Day{day}}
+		r := started(l, nil)
+		r.Declare("a", holdlock.LockOptions{})
+		for d := today - 1; d <= today; d++ {
+			r.now = func() time.Time { return d.Start().Add(time.Hour) }
+			granted(r, "a", 1)
+			if err := r.Flush(t.Context()); err != nil {
+				t.Errorf("day %d is occupied: Flush: %v", day, err)
+			}
+		}
+		if err := r.Stop(t.Context()); err != nil {
+			t.Errorf("day %d is occupied: Stop: %v", day, err)
+		}
+		want := uint64(2)
+		if day > 0 {
+			want = 1
+		}
+		locks, problems, err := Load(t.Context(), l, today-20, today+1)
+		if err != nil || len(locks) != 1 || locks[0].Total().Get(Granted) != want {
+			t.Errorf("day %d is occupied: Load: %d locks, %v; want the other days", day, len(locks), err)
+		}
+		if wantProblems := day >= 0 || -day < cut(today); wantProblems != (len(problems) == 1) || len(problems) == 1 && !strings.Contains(problems[0].Error(), fmt.Sprintf("key %d: ", day)) {
+			t.Errorf("day %d is occupied: problems %v", day, problems)
 		}
 	}
 }

@@ -45,6 +45,14 @@ func (p *patience) left() time.Duration {
 	return max(time.Until(p.until), 1) // 0 would be no wait at all
 }
 
+// waitOver is the end of --wait, of which it is the length.
+type waitOver time.Duration
+
+func (w waitOver) Error() string { return fmt.Sprintf("--wait %s is over", time.Duration(w)) }
+
+// Is makes it the end of a context.
+func (w waitOver) Is(target error) bool { return target == context.DeadlineExceeded }
+
 // open opens the store, which for some stores means to reach it.
 func (p *patience) open() (*holdlock.Client, error) {
 	for {
@@ -85,7 +93,10 @@ func (p *patience) pause(failed error) error {
 	if p.wait != holdlock.Forever {
 		left := time.Until(p.until)
 		if left <= 0 {
-			return fmt.Errorf("%w; gave up waiting: --wait %s is over", p.last, p.wait)
+			if errors.As(p.last, new(waitOver)) { // it says so
+				return p.last
+			}
+			return fmt.Errorf("%w; gave up waiting: %w", p.last, waitOver(p.wait))
 		}
 		d = min(d, left)
 	}

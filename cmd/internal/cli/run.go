@@ -258,7 +258,7 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 		case wait == holdlock.Forever:
 			a.lease, a.err = s.get(ctx, wait)
 		default: // one attempt in all: asking first and then waiting would count as two
-			ctx, cancel := context.WithTimeoutCause(ctx, wait, fmt.Errorf("--wait %s is over", time.Duration(s.r.Wait)))
+			ctx, cancel := context.WithTimeoutCause(ctx, wait, waitOver(s.r.Wait))
 			defer cancel()
 			a.lease, a.err = s.get(ctx, holdlock.Forever)
 		}

@@ -71,6 +71,38 @@ func TestWaitForTheStore(t *testing.T) {
 	})
 }
 
+// TestWaitThatEndsWhileTheStoreFails: a command in line whose store fails until --wait is over tells that and who held the lock, once.
+func TestWaitThatEndsWhileTheStoreFails(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(r *testenv.Redis){
+		"none":   nil,
+		"full":   func(r *testenv.Redis) { r.Do(t, "CONFIG", "SET", "maxmemory", "1") },
+		"killed": func(r *testenv.Redis) { r.Kill() },
+		"hangs":  func(r *testenv.Redis) { r.Freeze(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := testenv.StartRedis(t)
+			b := newBox(t)
+			b.onRedis("redis://" + r.Addr)
+			first := b.start("run", "job", "--ttl", "2m", "--", "sleep", "600")
+			eventually(t, "the lock is held", func() bool { return r.Do(t, "EXISTS", "holdlock:{:job}") == "1" })
+			waiter := b.start("run", "job", "--wait", "10s", "--", "echo", "ran")
+			eventually(t, "it stands in line", func() bool { return r.Do(t, "EXISTS", "holdlock:{:job}:q") == "1" })
+			code := 75
+			if fail != nil {
+				code = 69
+				fail(r)
+			}
+			if out := waiter.wait(); out.code != code || out.out != "" || strings.Count(out.err, "--wait 10s is over") != 1 || !strings.Contains(out.err, "held by sleep") {
+				t.Errorf("%+v, want %d, the holder and the wait", out, code)
+			}
+			first.signal(syscall.SIGTERM)
+			first.wait()
+		})
+	}
+}
+
 // A store that answers, and does not let us in, is not waited for.
 func TestNoWaitForWrongPassword(t *testing.T) {
 	t.Parallel()

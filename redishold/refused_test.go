@@ -1,0 +1,90 @@
+package redishold
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/internal/testenv"
+)
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.buf.String(), text)
+}
+
+// A user who may not subscribe any more is told of once each time, and the process listens again when he may.
+func TestRightToSubscribeTakenAway(t *testing.T) {
+	t.Parallel()
+	var log lines
+	r, d, _ := restricted(t, documentedACL(t), &Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	d.hub.barredFor = 100 * time.Millisecond
+	heard := make(chan driver.Push, 100)
+	if err := d.Listen(t.Context(), func(p driver.Push) { heard <- p }); err != nil {
+		t.Fatal(err)
+	}
+	channels := func() string { return r.Do(t, "PUBSUB", "CHANNELS", "holdlock:*") }
+	for n := 1; n <= 2; n++ {
+		r.Do(t, "ACL", "SETUSER", "locks", "resetchannels") // cuts it off
+		testenv.Eventually(t, "it is told", func() bool { return log.count("may not subscribe") == n })
+		for len(heard) > 0 {
+			<-heard
+		}
+		r.Do(t, "ACL", "SETUSER", "locks", "&holdlock:*")
+		testenv.Eventually(t, "it listens again", func() bool { return channels() != "" })
+		testenv.Eventually(t, "the caller is told that messages were lost", func() bool { return len(heard) > 0 })
+	}
+	if got := log.count("may not subscribe"); got != 2 {
+		t.Errorf("told %d times, want once each time", got)
+	}
+}
+
+// releasesWithout takes a place without the right to mark its lock, which is refused as a whole, and gives back a lock that is marked,
+// which is done.
+func releasesWithout(t *testing.T, r *testenv.Redis, d *Driver, right string) {
+	t.Helper()
+	holder, waiter := request("marked", time.Minute), request("marked", time.Minute)
+	if _, err := d.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second does not find what the first has left
+		if _, err := d.Enqueue(t.Context(), waiter); !errors.Is(err, driver.ErrNotApplied) {
+			t.Errorf("taking a place: %v, want that it was refused", err)
+		}
+		if n := r.Do(t, "EXISTS", d.lineKey("marked")); n != "0" {
+			t.Error("a place that was refused stands in line")
+		}
+	}
+	r.Do(t, "ACL", "SETUSER", "locks", right)
+	var held *driver.HeldError
+	if _, err := d.Enqueue(t.Context(), waiter); !errors.As(err, &held) || held.Place != 1 {
+		t.Errorf("with the right: %v, want the first place", err)
+	}
+	r.Do(t, "ACL", "SETUSER", "locks", "-"+strings.TrimPrefix(right, "+"))
+	for _, req := range []*driver.AcquireRequest{waiter, holder} {
+		if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref}); err != nil {
+			t.Errorf("Release: %v", err)
+		}
+	}
+	if _, taken, err := d.Inspect(t.Context(), "marked"); taken || err != nil {
+		t.Errorf("after the release it is taken: %v, %v", taken, err)
+	}
+}
