@@ -154,8 +154,8 @@ func (l *Lease) Finish(ctx context.Context, rec driver.Record) error {
 		return l.err
 	}
 	l.released = true
-	lost := l.err
-	if now := c.clock.now(); lost == nil && l.left(now) <= 0 {
+	lost, now := l.err, c.clock.now()
+	if lost == nil && l.left(now) <= 0 {
 		lost = l.lossOf(now)
 	}
 	l.mu.Unlock()
@@ -168,6 +168,7 @@ func (l *Lease) Finish(ctx context.Context, rec driver.Record) error {
 	if first {
 		defer c.end()
 	}
+	l.outlived(lost, now)
 
 	keepUntil := l.began.mono.Add(l.lock.opts.MinHold)
 	_, err := call(context.WithoutCancel(ctx), c, c.timeout, func(ctx context.Context) (struct{}, error) {

@@ -207,6 +207,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	} else if l.finish(lost) {
 		defer c.end()
 	}
+	l.outlived(lost, now)
 	var loss *LostError
 	if errors.As(lost, &loss) && loss.Reason != LossGone {
 		// The work is over: its key need not wait for the TTL. That it is given back is no second end of the lease.
@@ -215,6 +216,17 @@ func (l *Lease) Release(ctx context.Context) error {
 		}
 	}
 	return lost
+}
+
+// outlived tells that the work of a lease which was lost is over.
+func (l *Lease) outlived(lost error, now instant) {
+	var loss *LostError
+	if errors.As(lost, &loss) {
+		l.lock.c.emit(Event{
+			Kind: Outlived, Name: l.lock.name, Key: l.lock.key, Token: l.token, Reason: loss.Reason,
+			TTL: l.lock.opts.TTL, Held: now.sub(l.began), TokenRead: l.tokenRead.Load(),
+		})
+	}
 }
 
 // giveBack tells the store, once now and if need be again in the background. The event says how it went.

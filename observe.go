@@ -35,13 +35,13 @@ type Event struct {
 	Waited    time.Duration  // Granted, Skipped, Failed: from the call to the answer
 	Contended bool           // Granted, Skipped, Failed, Overlapped: it met somebody else's term on the way
 	GaveUp    bool           // Skipped: it had waited
-	Held      time.Duration  // Released, Lost: from the grant
-	TTL       time.Duration  // Granted, Released, Lost: compare with Held where renewal is off
-	Reason    LossReason     // Lost
+	Held      time.Duration  // Released, Lost, Outlived: from the grant
+	TTL       time.Duration  // Granted, Released, Lost, Outlived: compare with Held where renewal is off
+	Reason    LossReason     // Lost, Outlived
 	Prior     *driver.Term   // Lapsed: the term that ended before this one, nil if the store no longer knows
 	Ending    driver.Ending  // Lapsed: Lapsed or Broken
 	Holder    *driver.Holder // Skipped, Overlapped: who has it; nil while it is cooling
-	TokenRead bool           // Released, Lost: somebody has asked for the token of the lease
+	TokenRead bool           // Released, Lost, Outlived: somebody has asked for the token of the lease
 	InTx      bool           // the lock was taken in the caller's own transaction: it ends with that, and no Released follows
 	Err       error          // Skipped, Failed, WaitFailing, Overlapped, Unseen, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back
 	Job       *driver.Job    // Duplicate, Rerun, Suspended, Unrecorded: the job
@@ -73,6 +73,9 @@ const (
 	RenewFailed EventKind = "renew failed"
 	// Lost: a lease ended before its release. A Released does not follow: each Granted has one end.
 	Lost EventKind = "lost"
+	// Outlived: the work of a lease that was lost before is over. It follows Lost if the lease is released in the end; Held is how
+	// long the work took, from the grant, and Reason why the lease was lost.
+	Outlived EventKind = "outlived"
 	// Released: a lease was given back.
 	Released EventKind = "released"
 	// Unreleased: giving back a lease, or what an unclear acquire may have won, failed and is tried again in the background

@@ -166,6 +166,42 @@ func TestOneEnd(t *testing.T) {
 	})
 }
 
+// How long work took that outlived its lease is told when it is over, however it was given back; a lease that was never released tells nothing.
+func TestOutlived(t *testing.T) {
+	virtual(t, func(t *testing.T, r *rig) {
+		plain := r.lock(r.client, holdlock.LockOptions{TTL: 10 * time.Second, Renew: holdlock.RenewOff})
+		slow := func(context.Context, *holdlock.Lease) error { time.Sleep(time.Minute); return nil }
+		wantReason(t, plain.Do(t.Context(), slow), holdlock.LossExpired)
+		capped := r.lock(r.client, holdlock.LockOptions{TTL: 10 * time.Second, MaxHold: 20 * time.Second})
+		wantReason(t, capped.Do(t.Context(), slow), holdlock.LossMaxHold)
+		if err := capped.Do(t.Context(), func(context.Context, *holdlock.Lease) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		out := r.events.of(holdlock.Outlived)
+		if len(out) != 2 {
+			t.Fatalf("%d events, want 2: %+v", len(out), out)
+		}
+		for i, reason := range []holdlock.LossReason{holdlock.LossExpired, holdlock.LossMaxHold} {
+			if out[i].Reason != reason || out[i].Held != time.Minute {
+				t.Errorf("%s after %s, want %s after 1m", out[i].Reason, out[i].Held, reason)
+			}
+		}
+		lease, err := plain.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-lease.Done()
+		if n := len(r.events.of(holdlock.Outlived)); n != 2 {
+			t.Errorf("told %d times, before the work is over", n)
+		}
+		_ = lease.Release(t.Context())
+		_ = lease.Release(t.Context())
+		if n := len(r.events.of(holdlock.Outlived)); n != 3 {
+			t.Errorf("told %d times after the release, want 3", n)
+		}
+	})
+}
+
 // Whether the work overlapped is decided by trust when it returned, not by when the release arrives.
 func TestH21ReleaseArrivesLate(t *testing.T) {
 	virtual(t, func(t *testing.T, r *rig) {

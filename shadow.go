@@ -27,7 +27,7 @@ const (
 	// Shadow lets all run, at once, and counts the overlaps that the lock would have prevented: the way to find out whether it
 	// can go. It never waits, neither for the lock nor for the store, and no loss ends the work. A shadow lease has token 0, a
 	// Check that always passes, and no Ref. A lock can be in shadow mode if its double run is declared Harmless or Costly, and
-	// no fence relies on its tokens. Programs that enforce the same lock still wait for those that do not, but not the reverse.
+	// no fence relies on its tokens. It tells nothing without a ClientOptions.Recorder. Programs that enforce the same lock still wait for those that do not, but not the reverse.
 	Shadow
 )
 

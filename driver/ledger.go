@@ -15,6 +15,8 @@ type Ledger interface {
 	UpdateRecords(ctx context.Context, day Day, locks []string, merge func(lock string, old []byte) []byte) error
 
 	// ReadRecords calls f for the records of the days from first to last, in no order, until f fails. It returns what f returned.
+	// Something else that stands in the place of records does not hide the others: f is called for them, and then the error wraps
+	// ErrDamaged and says where it is. UpdateRecords of it wraps ErrDamaged too.
 	ReadRecords(ctx context.Context, first, last Day, f func(day Day, lock string, record []byte) error) error
 }
 

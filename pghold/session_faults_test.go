@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/internal/testenv"
 )
 
@@ -185,6 +186,59 @@ func TestSessionEndsUnderItsHolder(t *testing.T) {
 			}
 			t.Logf("told after %v: %v; the rival asked %d times and had it after %v",
 				told.Round(time.Microsecond), lost.Err, r.asked.Load(), time.Since(start).Round(time.Millisecond))
+		})
+	}
+}
+
+// A process that dies without a word leaves a row and no advisory lock. Who waits for it, and asks only as a back stop, gets the
+// key when the row is over; while a session still has the advisory lock it does not.
+func TestSessionOfADeadHolderWithWaiters(t *testing.T) {
+	t.Parallel()
+	p := testenv.SharedPostgres(t)
+	schema := migrated(t, p)
+	for _, frozen := range []Frozen{Block, Expire} {
+		opts := SessionOptions{Schema: schema, Namespace: fmt.Sprint("dead ", frozen), OnFrozen: frozen}
+		dead, err := NewSessionDriver(testContext(t), p.URL(), &opts)
+		must(t, err)
+		req := leaseRequest("job", 2*time.Second)
+		mustGrant(t, dead, req)
+		waiting := openSessions(t, p.URL(), opts)
+		r := make(chan error, 1)
+		ctx := testContext(t)
+		go func() {
+			lease, err := lockOf(t, waiting, 2*time.Second).Acquire(ctx)
+			if err == nil {
+				err = lease.Release(ctx)
+			}
+			r <- err
+		}()
+		testenv.Eventually(t, "it waits", func() bool {
+			return p.Do(t, inSchema(`SELECT count(*) FROM "holdlock".waiter WHERE namespace = '`+opts.Namespace+`'`, schema)) == "1"
+		})
+		must(t, dead.Close()) // the row stands
+		start := time.Now()
+		if err := <-r; err != nil {
+			t.Errorf("OnFrozen %d: who waits never gets the lock of a dead holder: %v", frozen, err)
+		}
+		t.Logf("OnFrozen %d: who waits has it after %v", frozen, time.Since(start).Round(time.Millisecond))
+
+		// The control: an advisory lock that somebody has keeps the key from a back stop too.
+		d := sessionDriver(t, p.URL(), schema, opts)
+		conn := connect(t, p.URL())
+		_, err = conn.Exec(ctx, "SELECT pg_advisory_lock($1)", LockID(opts.Namespace, "job"))
+		must(t, err)
+		_, err = conn.Exec(ctx, inSchema(`UPDATE "holdlock".lease SET state = 1, expiry = now() - interval '1 minute' WHERE namespace = $1`, schema), opts.Namespace)
+		must(t, err)
+		back := leaseRequest("job", 2*time.Second)
+		back.BackStop = true
+		if _, err := d.Acquire(ctx, back); !errors.As(err, new(*driver.HeldError)) {
+			t.Errorf("a back stop beside an advisory lock: %v", err)
+		}
+		_, err = conn.Exec(ctx, "SELECT pg_advisory_unlock($1)", LockID(opts.Namespace, "job"))
+		must(t, err)
+		testenv.Eventually(t, "a back stop gets an overdue row without a session", func() bool { // the refusal before will do for a second
+			_, err := d.Acquire(ctx, back)
+			return err == nil
 		})
 	}
 }

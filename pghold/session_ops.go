@@ -205,8 +205,20 @@ func (s *session) sendAcquires(ops []*op) error {
 		plain[i].answer = word
 	}
 	for _, c := range calls {
-		if got := c.answer == "got"; got || c.answer == "missed" {
-			c.answer, err = s.askRest(ctx, c.o, s.d.sql.acquireRest, ns, c.o.ref.Key, c.o.ref.Nonce, c.ttl, c.floor, c.holder, c.o.id, got, c.mine)
+		tried := !c.o.acquire.BackStop || c.mine
+		for {
+			if got := c.answer == "got"; got || c.answer == "missed" {
+				c.answer, err = s.askRest(ctx, c.o, s.d.sql.acquireRest, ns, c.o.ref.Key, c.o.ref.Nonce, c.ttl, c.floor, c.holder, c.o.id, got, c.mine)
+				if err != nil {
+					return err
+				}
+			}
+			if tried || !strings.HasPrefix(c.answer, "blocked ") {
+				break
+			}
+			// The term is past its time, and nobody has looked yet whether a session still has the advisory lock: its process may be dead.
+			tried = true
+			c.answer, err = s.askRest(ctx, c.o, s.d.sql.acquire, ns, c.o.ref.Key, c.o.ref.Nonce, c.ttl, c.floor, c.holder, c.o.id, c.mine)
 			if err != nil {
 				return err
 			}

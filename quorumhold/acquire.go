@@ -380,7 +380,7 @@ func (a *attempt) noMajority(ctx context.Context, v verdict) error {
 			if errors.Is(p.err, driver.ErrAbstains) {
 				e.Answered++
 				e.Abstaining++
-			} else if !silent(p.err) {
+			} else if spoke(p.err) {
 				e.Answered++
 			}
 		}

@@ -33,6 +33,20 @@ type NodeFailure struct {
 	Err  error
 }
 
+// spoke says whether a node has answered, be it that it cannot tell.
+func spoke(err error) bool { return err != nil && (!silent(err) || errors.Is(err, driver.ErrDamaged)) }
+
+// fail adds what node name has said instead, if anything.
+func (e *NoMajorityError) fail(name string, err error) {
+	if err == nil {
+		return
+	}
+	if spoke(err) {
+		e.Answered++
+	}
+	e.Nodes = append(e.Nodes, NodeFailure{name, err})
+}
+
 // Error says how many nodes answered and what was wrong with the others.
 func (e *NoMajorityError) Error() string {
 	var b strings.Builder

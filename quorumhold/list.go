@@ -81,9 +81,7 @@ func gather[T any](
 		interruptedErr: d.interrupted(ctx),
 	}
 	for i, err := range heard {
-		if err != nil {
-			e.Nodes = append(e.Nodes, NodeFailure{d.nodes[i].name, err})
-		}
+		e.fail(d.nodes[i].name, err)
 	}
 	return nil, e
 }

@@ -185,9 +185,7 @@ func (d *Driver) poll(
 			e.interruptedErr = d.interrupted(ctx)
 		}
 		for i, err := range heard {
-			if err != nil {
-				e.Nodes = append(e.Nodes, NodeFailure{d.nodes[i].name, err})
-			}
+			e.fail(d.nodes[i].name, err)
 		}
 		return e
 	}

@@ -225,6 +225,9 @@ func (r *renewal) result(ctx context.Context, y *tally) (driver.Grant, error) {
 		e.interruptedErr = nil
 	}
 	for i, err := range y.heard {
+		if errors.Is(err, driver.ErrDamaged) { // the others that have spoken are counted
+			e.Answered++
+		}
 		if err != nil {
 			e.Nodes = append(e.Nodes, NodeFailure{d.nodes[i].name, err})
 		}

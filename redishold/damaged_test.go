@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -355,5 +356,47 @@ func TestWrongLogins(t *testing.T) {
 			strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "sesame1") {
 			t.Errorf("want %s: %v", want, err)
 		}
+	}
+}
+
+// A key of another kind is in the place of a day's records: it is named, it hides no other day, and it is left alone.
+func TestUsageKeysOfAnotherKind(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	d := openDriver(t, r.Addr, nil)
+	today := driver.DayOf(time.Now())
+	write := func(day driver.Day) error {
+		return d.UpdateRecords(t.Context(), day, []string{"a"}, func(string, []byte) []byte { return []byte("x") })
+	}
+	for day := today - 4; day <= today; day++ {
+		if err := write(day); err != nil {
+			t.Fatal(err)
+		}
+	}
+	foreign := map[driver.Day][]string{today - 3: {"SET", "v"}, today - 1: {"RPUSH", "v"}}
+	for day, args := range foreign {
+		r.Do(t, "DEL", d.usageKey(day))
+		r.Do(t, args[0], d.usageKey(day), args[1])
+	}
+	var seen []driver.Day
+	err := d.ReadRecords(t.Context(), today-4, today, func(day driver.Day, _ string, _ []byte) error {
+		seen = append(seen, day)
+		return nil
+	})
+	if !slices.Equal(seen, []driver.Day{today - 4, today - 2, today}) {
+		t.Errorf("read the records of %v, want those of the other days", seen)
+	}
+	for day := range foreign {
+		for what, err := range map[string]error{"reading": err, "writing": write(day)} {
+			if !errors.Is(err, driver.ErrDamaged) || !strings.Contains(err.Error(), d.usageKey(day)) || !strings.Contains(err.Error(), "RENAME") {
+				t.Errorf("%s: %v, want ErrDamaged, with the key and what to do", what, err)
+			}
+		}
+		if left := r.Do(t, "TTL", d.usageKey(day)); left != "-1" {
+			t.Errorf("somebody else's key was given an expiry: %s", left)
+		}
+	}
+	if err := write(today); err != nil {
+		t.Errorf("another day: %v", err)
 	}
 }

@@ -119,6 +119,9 @@ func TestDoctorOnBadServers(t *testing.T) {
 		"no right to list": {func(t *testing.T) []driver.Diagnosis {
 			return diagnose(t, login(t, start(t), "~* &* +@all -scan"), nil)
 		}, "use", driver.Caution, "holdlock ls"},
+		"no right to count": {func(t *testing.T) []driver.Diagnosis {
+			return diagnose(t, login(t, start(t), "~holdlock:{:* &* +@all"), nil)
+		}, "counts", driver.Caution, "reviews know nothing"},
 		"far away": {func(t *testing.T) []driver.Diagnosis {
 			p := testenv.StartProxy(t, start(t).Addr, func(up bool, _ []byte) testenv.Verdict {
 				if up {

@@ -22,14 +22,14 @@ const (
 
 // UpdateRecords implements driver.Ledger. A record is written if it is still the one that the new one was made from.
 func (d *Driver) UpdateRecords(ctx context.Context, day driver.Day, locks []string, merge func(lock string, old []byte) []byte) error {
-	const verb = "update the usage of"
+	const verb = "update the usage in"
 	if err := d.usable(ctx, verb, "locks"); err != nil {
 		return err
 	}
 	for len(locks) > 0 {
 		n := min(len(locks), usageBatch)
 		if err := d.updateRecords(ctx, d.usageKey(day), day.TTL(), locks[:n], merge); err != nil {
-			return failure(verb, strings.Join(locks[:min(n, 3)], " "), err)
+			return usageFailure(verb, d.usageKey(day), err)
 		}
 		locks = locks[n:]
 	}
@@ -77,20 +77,13 @@ func (d *Driver) updateRecords(ctx context.Context, key string, ttl time.Duratio
 
 // ReadRecords implements driver.Ledger.
 func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func(day driver.Day, lock string, record []byte) error) error {
-	const verb = "read the usage of"
+	const verb = "read the usage in"
 	if err := d.usable(ctx, verb, "locks"); err != nil {
 		return err
 	}
-	// No record is older than this, nor younger but by a clock that is wrong, and nobody wants to ask for a million days.
-	today := driver.DayOf(time.Now())
-	oldest := today - driver.Day(2*driver.RecordTTL/(24*time.Hour))
-	switch {
-	case first > 0:
-		first, last = max(first, oldest), min(last, today+oddDays)
-	case last < 0: // the younger, the more negative
-		first, last = max(first, -today-oddDays), min(last, -oldest)
-	}
-	for day := first; day <= last; day++ {
+	var foreign []string // keys that are none of ours
+	var why error
+	for _, day := range recordDays(first, last, driver.DayOf(time.Now())) {
 		seen := map[string]bool{} // a scan may show a field twice
 		for cursor := uint64(0); ; {
 			type page struct {
@@ -101,8 +94,12 @@ func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func
 				p.fields, p.next, err = d.client.HScan(ctx, d.usageKey(day), cursor, "", scanCount).Result()
 				return p, err
 			})
+			if damaged(err) {
+				foreign, why = append(foreign, d.usageKey(day)), err
+				break
+			}
 			if err != nil {
-				return failure(verb, fmt.Sprint("day ", day), err)
+				return failure(verb, recordsOf(day), err)
 			}
 			for i := 0; i+1 < len(p.fields); i += 2 {
 				if seen[p.fields[i]] {
@@ -118,8 +115,46 @@ func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func
 			}
 		}
 	}
+	if why != nil {
+		return usageFailure(verb, strings.Join(foreign, " "), why)
+	}
 	return nil
+}
+
+// recordDays returns the days from first to last of which there can be records. None is older than this, nor younger but by a clock
+// that is wrong, and nobody wants to ask for a million days.
+func recordDays(first, last, today driver.Day) (days []driver.Day) {
+	oldest, youngest := today-driver.Day(2*driver.RecordTTL/(24*time.Hour)), today+oddDays
+	for day := max(first, -youngest); day <= min(last, -oldest); day++ { // sums: the younger, the more negative
+		days = append(days, day)
+	}
+	if first <= 0 && last >= 0 {
+		days = append(days, 0)
+	}
+	for day := max(first, oldest); day <= min(last, youngest); day++ {
+		days = append(days, day)
+	}
+	return days
+}
+
+// usageFailure is failure for the records of a day, and says what helps if they are none.
+func usageFailure(verb, key string, err error) error {
+	if damaged(err) {
+		err = fmt.Errorf("%w; another program has written there: once you have moved it away, with RENAME or DEL, usage is counted again", err)
+	}
+	return failure(verb, key, err)
 }
 
 // oddDays is how far the clock of a program may be ahead of ours for its records to be found.
 const oddDays = 3
+
+// recordsOf names the records of a day for people.
+func recordsOf(day driver.Day) string {
+	switch {
+	case day == 0:
+		return "what locks are declared as"
+	case day < 0:
+		return "the days from " + (-day).Start().Format(time.DateOnly)
+	}
+	return day.Start().Format(time.DateOnly)
+}

@@ -86,7 +86,7 @@ type QuorumOptions struct {
 	AllowWeak bool
 
 	// Durable says that every node is set to appendfsync always and noeviction, so that a restart forgets nothing and it need
-	// not abstain after one. It still does if its data is gone.
+	// not abstain after one. It still does if its data is gone. All programs have to agree on it, which is not checked.
 	Durable bool
 
 	// AllowReplicas accepts nodes that have replicas, for backups. Nothing may ever promote one of them.

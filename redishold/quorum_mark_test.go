@@ -185,3 +185,29 @@ func TestDoctorOnANodeThatIsUpForLong(t *testing.T) {
 		}
 	}
 }
+
+// What no holdlock has written stands where a lock should be, at a majority: they have answered, and the key is named.
+func TestQuorumOfDamagedSlots(t *testing.T) {
+	t.Parallel()
+	servers := startServers(t, 3)
+	addrs := testenv.Addrs(servers)
+	initQuorum(t, addrs, nil)
+	d := openQuorum(t, addrs, nil)
+	key := openDriver(t, addrs[0], &Options{Namespace: "holdlock:q"}).slotKey("k")
+	for _, s := range servers[:2] {
+		s.Do(t, "HSET", key, "f", "v")
+	}
+	ref := request("k", time.Second)
+	_, acquired := d.Acquire(t.Context(), ref)
+	_, _, inspected := d.Inspect(t.Context(), "k")
+	_, renewed := d.Renew(t.Context(), &driver.RenewRequest{Ref: ref.Ref, TTL: time.Second})
+	for verb, err := range map[string]error{
+		"Acquire": acquired, "Inspect": inspected, "Renew": renewed,
+		"Break": d.Break(t.Context(), &driver.BreakRequest{Ref: ref.Ref, By: "test", Now: true}),
+	} {
+		var e *quorumhold.NoMajorityError
+		if !errors.As(err, &e) || e.Answered < 2 || strings.Contains(err.Error(), "unreachable") || !strings.Contains(err.Error(), key) {
+			t.Errorf("%s: %v, want that a majority has answered, and the key", verb, err)
+		}
+	}
+}

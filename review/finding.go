@@ -62,30 +62,30 @@ func (p Period) holds(d driver.Day, u *ledger.Usage) bool {
 type subject struct {
 	*ledger.Usage
 	lock     *ledger.Lock
-	period   Period // not before the lock was known
+	asked    Period // what is to be looked at
+	period   Period // what the counts are of: whole days, and sums of days, but not before the lock was known
 	declared *ledger.Declaration
 	all      []ledger.Declaration
 }
 
 // subjectOf looks at a lock in a period.
 func subjectOf(l *ledger.Lock, p Period) *subject {
-	s := &subject{Usage: &ledger.Usage{}, lock: l, period: p, all: l.Declared}
+	s := &subject{Usage: &ledger.Usage{}, lock: l, asked: p, period: p, all: l.Declared}
 	if len(l.Declared) > 0 {
 		s.declared = &l.Declared[0]
 	}
-	known := driver.DayOf(p.To)
+	from, known := driver.DayOf(p.From), driver.DayOf(p.To)
 	for i := range l.Declared {
 		known = min(known, l.Declared[i].First)
 	}
 	for day, u := range l.Days {
 		if p.holds(day, u) {
 			s.Merge(u)
+			from = min(from, day)
 			known = min(known, day+driver.Day(max(u.Covers, 1)-1))
 		}
 	}
-	if start := known.Start(); start.After(p.From) {
-		s.period.From = start
-	}
+	s.period.From = max(from, known).Start()
 	return s
 }
 

@@ -17,6 +17,8 @@ var rules = []rule{
 	undeclared, guardUnseen, riskAccepted, uncontended, declaredIdempotent, unused,
 }
 
+const day = 24 * time.Hour
+
 // rulesInShadow are for a lock in shadow mode: what the others look at does not hurt it.
 var rulesInShadow = []rule{drifted, inShadow, unused}
 
@@ -33,7 +35,7 @@ func (s *subject) doubleRun() holdlock.DoubleRun {
 }
 
 func lapsed(s *subject) []Finding {
-	n := s.Get(ledger.Lapsed)
+	n, expired := s.Get(ledger.Lapsed), s.Get(ledger.LostExpired)
 	if n == 0 {
 		return nil
 	}
@@ -41,35 +43,65 @@ func lapsed(s *subject) []Finding {
 	if s.doubleRun() == holdlock.Harmless {
 		severity = Warning
 	}
-	return one("lapsed", severity,
-		fmt.Sprintf("%s not released by %s, which %s killed, paused or cut off: each may have run beside its successor",
-			times(n, "lease was", "leases were"), its(n, "its holder", "their holders"), its(n, "was", "were")),
-		"find out why workers die or stall; if a double run does damage, give the resource a fence or take the lock inside its transaction")
+	evidence := fmt.Sprintf("%s not released by %s, which %s killed, paused or cut off: each may have run beside its successor",
+		times(n, "lease was", "leases were"), its(n, "its holder", "their holders"), its(n, "was", "were"))
+	advice := "find out why workers die or stall; if a double run does damage, give the resource a fence or take the lock inside its transaction"
+	switch {
+	case expired >= n: // nobody need have been killed
+		evidence = fmt.Sprintf("%s over before %s released: each may have run beside its successor; %s in this period, with renewal off",
+			times(n, "lease was", "leases were"), its(n, "it was", "they were"), times(expired, "run outlived its expiry", "runs outlived their expiry"))
+		advice = "turn renewal on, or raise TTL; if a double run does damage, give the resource a fence or take the lock inside its transaction"
+		if now := s.asDeclared(sameTimes); now.Get(ledger.LostExpired) == 0 {
+			advice = fmt.Sprintf("none of that is from after the change of its settings (%s): see whether it happens again", date(now.from))
+		}
+	case expired > 0:
+		evidence += fmt.Sprintf("; up to %d of them because the work outlived its expiry", expired)
+	}
+	return one("lapsed", severity, evidence, advice)
 }
 
 func overrunning(s *subject) []Finding {
-	if s.declared == nil || s.Hold.Count() == 0 {
+	if s.declared == nil {
 		return nil
 	}
-	d, longest, n := s.declared, s.Hold.Max(), s.Hold.Count()
-	if d.RenewOff {
-		limit := d.TTL - holdlock.Margin(d.TTL)
-		raise := fmt.Sprintf("raise TTL to %s or more, or turn renewal on", span(2*longest))
-		switch expired := s.Get(ledger.LostExpired); {
-		case expired > 0 || longest >= limit:
-			return one("overrunning", Error, fmt.Sprintf("the expiry of %s does not cover the work: the longest of %d runs took %s, and %s",
-				span(d.TTL), n, span(longest), times(expired, "run was overtaken by it", "runs were overtaken by it")), raise)
-		case n >= 20 && longest >= limit*8/10:
-			return one("overrunning", Warning, fmt.Sprintf("the longest of %d runs took %s, of %s that the expiry allows",
-				n, span(longest), span(limit)), raise)
+	if s.declared.RenewOff {
+		return overrunningExpiry(s.declared, s.asDeclared(sameTimes))
+	}
+	return overrunningMaxHold(s.declared, s.asDeclared(sameTimes))
+}
+
+func overrunningExpiry(d *ledger.Declaration, seen stretch) []Finding {
+	limit, longest, n := d.TTL-holdlock.Margin(d.TTL), seen.Hold.Max(), uint64(seen.Hold.Count())
+	took := fmt.Sprintf("the longest of %s took %s", times(n, "run", "runs"), span(longest))
+	raise := fmt.Sprintf("raise TTL to %s or more, or turn renewal on", span(2*longest))
+	switch expired := seen.Get(ledger.LostExpired); {
+	case expired > 0:
+		if n == 0 || longest <= cutAt(limit) { // nobody has seen such a run to its end
+			took = fmt.Sprintf("how long the work takes is not known, as it was cut off: %s at least", span(max(limit, longest)))
+			raise = "turn renewal on; or raise TTL by far, and look again when the work was seen to its end"
+		} else {
+			took += " or longer"
 		}
-		return nil
+		return one("overrunning", Error, fmt.Sprintf("the expiry of %s does not cover the work: %s, and %s",
+			span(d.TTL), times(expired, "run was overtaken by it", "runs were overtaken by it"), took), raise)
+	case n > 0 && longest >= limit:
+		return one("overrunning", Error, fmt.Sprintf("the expiry of %s does not cover the work: %s, of %s that it allows", span(d.TTL), took, span(limit)), raise)
+	case n >= 20 && longest >= limit*8/10:
+		return one("overrunning", Warning, fmt.Sprintf("%s, of %s that the expiry allows", took, span(limit)), raise)
 	}
+	return nil
+}
+
+// cutAt is up to when a run that was told at the limit to stop has stopped.
+func cutAt(limit time.Duration) time.Duration { return limit*5/4 + 100*time.Millisecond }
+
+func overrunningMaxHold(d *ledger.Declaration, seen stretch) []Finding {
 	if d.MaxHold == holdlock.Forever {
 		return nil
 	}
+	longest, n := seen.Hold.Max(), seen.Hold.Count()
 	raise := "find out why it takes so long, or raise MaxHold"
-	switch cut := s.Get(ledger.LostMaxHold); {
+	switch cut := seen.Get(ledger.LostMaxHold); {
 	case cut > 0:
 		return one("overrunning", Error, fmt.Sprintf("%s cut off at MaxHold, %s", times(cut, "run was", "runs were"), span(d.MaxHold)), raise)
 	case n >= 20 && longest >= d.MaxHold*8/10:
@@ -110,32 +142,62 @@ func reasons(s *subject) (text string) {
 }
 
 // lasted is how long attempts were skipped behind a term. Hosts whose clocks differ by a day would make a day of it; but if all
-// terms have told their end, none was longer than the longest.
+// terms have told their end, none was longer than the longest. No more than that day is put down to the clocks.
 func (s *subject) lasted(b ledger.Block) time.Duration {
-	took := b.Last.Sub(b.First)
-	if uint64(s.Hold.Count()) < s.Get(ledger.Granted) || s.declared == nil {
+	took, ended := b.Last.Sub(b.First), uint64(s.Hold.Count())
+	if ended == 0 || ended < s.Get(ledger.Granted) || s.declared == nil {
 		return took
 	}
-	return min(took, max(s.Hold.Max(), s.declared.MinHold)+time.Second) // the times of attempts are in seconds
+	longest := max(s.Hold.Max(), s.declared.MinHold) + time.Second // the times of attempts are in seconds
+	return min(took, max(longest, took-24*time.Hour))
 }
 
-func blocking(s *subject) (found []Finding) {
-	median := s.Hold.Median()
+// usual is what runs take usually, as far as so many tell it.
+func (s *subject) usual() (d time.Duration, says string) {
+	switch n := s.Hold.Count(); {
+	case n >= 20:
+		return s.Hold.Median(), fmt.Sprintf("when half of all runs take %s or less", span(s.Hold.Median()))
+	case n > 0:
+		return s.Hold.Max(), fmt.Sprintf("when the longest of %s took %s", times(uint64(n), "run", "runs"), span(s.Hold.Max()))
+	}
+	return 0, "and no run has ended in this period"
+}
+
+// starved says that nobody has got the lock in the last three days, though it was attempted.
+func (s *subject) starved() bool {
+	before := s.period.To.Add(-3 * day)
+	return s.period.Days() >= 3 && s.LastGrant.Before(before) && s.LastTry.After(before)
+}
+
+func blocking(s *subject) []Finding {
+	usual, says := s.usual()
+	var worst *Finding
+	var longest time.Duration
 	for _, b := range s.Blocks {
 		took := s.lasted(b)
-		if b.Skips < 10 || s.Hold.Count() < 20 || took <= 10*median {
+		still := s.starved() && b.Last.After(s.period.To.Add(-3*day))
+		few := s.Hold.Count() < 20 // then only what has lasted for days says anything
+		if b.Skips < 10 || took <= 10*usual || few && (!still || took < 3*day) || took <= longest {
 			continue
 		}
-		severity, now := Warning, ""
-		if s.LastGrant.Before(s.period.To.Add(-3*24*time.Hour)) && s.LastTry.After(s.period.To.Add(-3*24*time.Hour)) {
-			severity, now = Error, ", and it has not run since "+date(s.LastGrant)
+		f := Finding{
+			Kind: "blocking", Severity: Warning, Advice: "look at the holder with holdlock inspect; a MaxHold would have ended a stuck one",
+			Evidence: fmt.Sprintf("%d attempts were skipped behind one term, over %s, %s", b.Skips, span(took), says),
 		}
-		found = append(found, one("blocking", severity,
-			fmt.Sprintf("%d attempts were skipped behind one term, over %s, when half of all runs take %s or less%s",
-				b.Skips, span(took), span(median), now),
-			"look at the holder with holdlock inspect; a MaxHold would have ended a stuck one")...)
+		if still {
+			f.Severity = Error
+			f.Evidence += ", and nobody has got it " + since(s.LastGrant)
+		}
+		if few && s.declared != nil && s.declared.MaxHold == holdlock.Forever {
+			f.Severity = Warning
+			f.Advice += "; if it is held for days on purpose, by a leader, let the others wait for it"
+		}
+		worst, longest = &f, took
 	}
-	return found[:min(len(found), 1)]
+	if worst == nil {
+		return nil
+	}
+	return []Finding{*worst}
 }
 
 func notRun(s *subject) []Finding {
@@ -166,17 +228,19 @@ func ttlTooLong(s *subject) []Finding {
 	if s.declared == nil {
 		return nil
 	}
-	d, grants := s.declared, s.Get(ledger.Granted)
-	if d.RenewOff && d.TTL > time.Minute && s.Hold.Count() >= 100 && d.TTL > 20*s.Hold.Max() {
+	d, seen := s.declared, s.asDeclared(sameTimes)
+	// Work takes what it takes under any setting: nobody is told to lower a TTL below what has been seen, or when that is not known.
+	longest, n, grants := s.Hold.Max(), seen.Hold.Count(), seen.Get(ledger.Granted)
+	if d.RenewOff && d.TTL > time.Minute && n >= 100 && d.TTL > 20*longest && s.Get(ledger.LostExpired) == 0 {
 		return one("TTL too long", Warning,
 			fmt.Sprintf("the expiry is %s, and the longest of %d runs took %s: when a worker dies, nobody runs for the rest of it",
-				span(d.TTL), s.Hold.Count(), span(s.Hold.Max())),
-			fmt.Sprintf("lower TTL to about %s, or turn renewal on", span(max(5*s.Hold.Max(), time.Second))))
+				span(d.TTL), n, span(longest)),
+			fmt.Sprintf("lower TTL to about %s, or turn renewal on", span(max(5*longest, time.Second))))
 	}
 	if grants < 20 || d.TTL <= 5*time.Minute || s.Get(ledger.Keyed) > 0 { // of a key we do not know how often it is taken
 		return nil
 	}
-	interval := s.period.To.Sub(s.period.From) / time.Duration(grants)
+	interval := s.period.To.Sub(seen.from) / time.Duration(grants)
 	if d.TTL <= 2*interval {
 		return nil
 	}
@@ -189,7 +253,8 @@ func ttlTooTight(s *subject) []Finding {
 	if s.declared == nil || s.declared.RenewOff {
 		return nil
 	}
-	n, grants := s.Get(ledger.LostPaused)+s.Get(ledger.LostUnreachable), s.Get(ledger.Granted)
+	seen := s.asDeclared(sameTimes)
+	n, grants := seen.Get(ledger.LostPaused)+seen.Get(ledger.LostUnreachable), seen.Get(ledger.Granted)
 	if n < 3 || atLeast(n, grants) <= 0.001 {
 		return nil
 	}
@@ -203,7 +268,7 @@ func drifted(s *subject) []Finding {
 		for j := range s.all[:i] {
 			a, b := &s.all[i], &s.all[j]
 			first, last := max(a.First, b.First), min(a.Last, b.Last)
-			if last-first < 2 || last < driver.DayOf(s.period.From) || a.Same(b) {
+			if !drift(a, b) || last < driver.DayOf(s.period.From) || a.Same(b) {
 				continue
 			}
 			return one("drifted", Warning,
@@ -242,11 +307,15 @@ func undeclared(s *subject) []Finding {
 }
 
 func guardUnseen(s *subject) []Finding {
-	if s.declared == nil || s.declared.Guard != holdlock.Fenced || s.Hold.Count() < 20 || s.Get(ledger.TokenRead) > 0 {
+	if s.declared == nil || s.declared.Guard != holdlock.Fenced {
+		return nil
+	}
+	seen := s.asDeclared(func(a, b *ledger.Declaration) bool { return a.Guard == b.Guard })
+	if seen.Hold.Count() < 20 || seen.Get(ledger.TokenRead) > 0 {
 		return nil
 	}
 	return one("guard unseen", Warning,
-		fmt.Sprintf("it is declared as fenced, and of %d leases no work has asked for its token", s.Hold.Count()),
+		fmt.Sprintf("it is declared as fenced, and of %d leases no work has asked for its token", seen.Hold.Count()),
 		"pass Lease.Token to the resource (package fence), or take the declaration back")
 }
 
@@ -261,8 +330,14 @@ func riskAccepted(s *subject) []Finding {
 // That nobody was met says something from so many attempts in so many days on.
 const enough, enoughDays = 300, 14
 
+// answered is the number of attempts that the store has answered. The others say nothing about whom they would have met.
+func (s *subject) answered() uint64 {
+	all := s.Get(ledger.Attempts)
+	return all - min(all, s.Get(ledger.Failed)+s.Get(ledger.Unseen))
+}
+
 func uncontended(s *subject) []Finding {
-	n := s.Get(ledger.Attempts)
+	n := s.answered()
 	if n < enough || s.period.Days() < enoughDays || s.Get(ledger.Contended) > 0 {
 		return nil
 	}
@@ -272,7 +347,7 @@ func uncontended(s *subject) []Finding {
 }
 
 func declaredIdempotent(s *subject) []Finding {
-	n := s.Get(ledger.Attempts)
+	n := s.answered()
 	if s.doubleRun() != holdlock.Harmless || n == 0 {
 		return nil
 	}
@@ -283,7 +358,7 @@ func declaredIdempotent(s *subject) []Finding {
 }
 
 func unused(s *subject) []Finding {
-	if s.declared == nil || s.period.Days() < 14 || s.LastTry.After(s.period.To.Add(-14*24*time.Hour)) {
+	if s.declared == nil || s.period.Days() < 14 || s.LastTry.After(s.period.To.Add(-14*day)) {
 		return nil
 	}
 	last := "never in this period"

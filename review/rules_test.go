@@ -1,6 +1,7 @@
 package review
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -156,6 +157,59 @@ func TestBlocking(t *testing.T) {
 	}
 }
 
+// A lock that nobody can get is told as that, however few runs there were before.
+func TestBlockingForDays(t *testing.T) {
+	ever := costly
+	ever.MaxHold = holdlock.Forever
+	week := Period{end.AddDate(0, 0, -7), end}
+	for _, c := range []struct {
+		name     string
+		declared ledger.Declaration
+		runs     int // of a second each
+		skips    uint64
+		took     time.Duration // until now
+		period   Period
+		want     string
+	}{
+		{"after nine runs", costly, 9, 200, 10 * day, month, "blocking error"},
+		{"from the beginning", costly, 0, 600, 30 * day, month, "blocking error"},
+		{"from the beginning of a week", costly, 0, 600, 7 * day, week, "blocking error"},
+		{"from the beginning, and nothing ends it", ever, 0, 600, 30 * day, month, "blocking warning"},
+		{"after nine runs, and nothing ends it", ever, 9, 200, 10 * day, month, "blocking warning"},
+		{"after nine runs, for two days", costly, 9, 200, 2 * day, month, ""},
+		{"ten skips", costly, 0, 10, 4 * day, month, "blocking error"},
+		{"nine skips", costly, 0, 9, 4 * day, month, ""},
+		{"a day that is looked at alone", costly, 0, 200, 23 * time.Hour, Period{end.AddDate(0, 0, -1), end}, ""},
+	} {
+		l := made(c.declared, map[ledger.Counter]uint64{
+			ledger.Contended: c.skips, ledger.Skipped: c.skips, ledger.Attempts: c.skips + uint64(c.runs),
+			ledger.Granted: uint64(c.runs),
+		}, many(c.runs, time.Second)...)
+		for _, u := range l.Days {
+			u.LastGrant = time.Time{}
+			if c.runs > 0 {
+				u.LastGrant = end.Add(-c.took)
+			}
+			u.Blocks = []ledger.Block{{Token: 1, Skips: c.skips, First: end.Add(-c.took), Last: end.Add(-time.Hour)}}
+		}
+		got := ""
+		for _, f := range Judge(l, c.period) {
+			got += f.Kind + " " + f.Severity.String()
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+		lasted := c.took - time.Hour
+		if c.runs > 0 {
+			lasted -= min(day, lasted-2*time.Second) // a day may be due to the clocks
+		}
+		want := fmt.Sprintf("%d attempts skipped behind one term over %s", c.skips, span(lasted))
+		if why := Sheet(l, c.period, driver.Traits{Name: "test"})[2].Why; !strings.Contains(why, want) {
+			t.Errorf("%s: the sheet says %q, want %q", c.name, why, want)
+		}
+	}
+}
+
 func TestDrifted(t *testing.T) {
 	today := driver.DayOf(end)
 	for _, c := range []struct {
@@ -235,7 +289,7 @@ func TestSheet(t *testing.T) {
 	harmful := costly
 	harmful.DoubleRun = holdlock.Harmful
 	known := strings.Join(verdicts(made(harmful, map[ledger.Counter]uint64{ledger.Attempts: 10, ledger.Contended: 2}, time.Second)), ", ")
-	if want := "yes, yes, free after 30 s, needs the database, yes"; known != want {
+	if want := "yes, yes, free after 30 s if its holder dies, after 1 d if it hangs, needs the database, yes"; known != want {
 		t.Errorf("of much: %s; want %s", known, want)
 	}
 }

@@ -28,27 +28,35 @@ func Sheet(l *ledger.Lock, p Period, t driver.Traits) []Answer {
 
 func longEnough(s *subject) Answer {
 	a := Answer{Question: "Is the expiry long enough for the slowest run seen?", Verdict: Unknown}
-	n, longest := s.Hold.Count(), s.Hold.Max()
+	seen := s.asDeclared(sameTimes)
+	n, longest, expired := seen.Hold.Count(), seen.Hold.Max(), seen.Get(ledger.LostExpired)
 	switch {
 	case s.declared == nil:
 		a.Why = "no program has said what the lock is declared as"
-	case n == 0:
+	case n == 0 && expired == 0:
 		a.Why = "no run has ended in this period"
+		if seen.from.After(s.period.From) {
+			a.Why = fmt.Sprintf("no run has ended since its settings were changed; the days to %s, on which others were in use, do not count", date(seen.from.Add(-day)))
+		}
 	case s.declared.RenewOff:
 		limit := s.declared.TTL - holdlock.Margin(s.declared.TTL)
 		a.Verdict = "yes"
-		if longest >= limit || s.Get(ledger.LostExpired) > 0 {
+		if longest >= limit || expired > 0 {
 			a.Verdict = "no"
 		}
 		a.Why = fmt.Sprintf("renewal is off; of the TTL of %s a run can use %s, and the slowest of %d took %s", span(s.declared.TTL), span(limit), n, span(longest))
+		if expired > 0 {
+			a.Why += fmt.Sprintf("; %s, and it is not known how much longer the work would take", times(expired, "run was overtaken by it", "runs were overtaken by it"))
+		}
 	default:
 		a.Verdict = "yes"
-		if lost := s.Get(ledger.LostMaxHold) + s.Get(ledger.LostPaused) + s.Get(ledger.LostUnreachable); lost > 0 {
+		renewals := seen.Get(ledger.LostPaused) + seen.Get(ledger.LostUnreachable)
+		if seen.Get(ledger.LostMaxHold)+renewals > 0 {
 			a.Verdict = "no"
 		}
 		a.Why = fmt.Sprintf("the lease is renewed, up to MaxHold (%s); the slowest of %d runs took %s; %d were cut off there, and %d lost because no renewal "+
-			"came through within the TTL of %s", span(s.declared.MaxHold), n, span(longest), s.Get(ledger.LostMaxHold),
-			s.Get(ledger.LostPaused)+s.Get(ledger.LostUnreachable), span(s.declared.TTL))
+			"came through within the TTL of %s", span(s.declared.MaxHold), n, span(longest), seen.Get(ledger.LostMaxHold),
+			renewals, span(s.declared.TTL))
 	}
 	return a
 }
@@ -66,17 +74,20 @@ func neverReleased(s *subject) Answer {
 	if d == nil {
 		return a
 	}
-	a.Verdict = fmt.Sprintf("free after %s", span(max(d.TTL, d.MinHold)))
+	a.Verdict = fmt.Sprintf("free after %s if its holder dies", span(max(d.TTL, d.MinHold)))
 	a.Why = fmt.Sprintf("a holder that dies blocks it for %s", span(max(d.TTL, d.MinHold)))
 	switch {
 	case d.Shadow:
 		a.Verdict, a.Why = "nothing", "it is in shadow mode: nobody waits for it"
 		return a
 	case d.RenewOff:
+		a.Verdict = fmt.Sprintf("free after %s", span(max(d.TTL, d.MinHold)))
 		a.Why += "; one that hangs does not block it longer, and runs on beside its successor"
 	case d.MaxHold == holdlock.Forever:
+		a.Verdict += ", never if it hangs"
 		a.Why += "; one that hangs and lives blocks it for ever, as MaxHold is off"
 	default:
+		a.Verdict += fmt.Sprintf(", after %s if it hangs", span(d.MaxHold))
 		a.Why += fmt.Sprintf("; one that hangs and lives blocks it for %s (MaxHold)", span(d.MaxHold))
 	}
 	a.Why += fmt.Sprintf("; seen in this period: %s", times(s.Get(ledger.Lapsed), "lapse", "lapses"))
@@ -89,6 +100,9 @@ func neverReleased(s *subject) Answer {
 	}
 	if skips > 1 {
 		a.Why += fmt.Sprintf(", and %d attempts skipped behind one term over %s", skips, span(longest))
+	}
+	if s.starved() {
+		a.Why += "; nobody has got it " + since(s.LastGrant)
 	}
 	return a
 }
@@ -118,13 +132,16 @@ func doubleRunCheap(s *subject, t driver.Traits) Answer {
 
 func stillNeeded(s *subject) Answer {
 	a := Answer{Question: "Is it still needed?", Verdict: Unknown}
-	n, met := s.Get(ledger.Attempts), s.Get(ledger.Contended)
+	n, met := s.answered(), s.Get(ledger.Contended)
+	failed := s.Get(ledger.Attempts) - n
 	if s.inShadow() && n > 0 {
 		f := inShadow(s)[0]
 		a.Verdict, a.Why = "being tried", f.Evidence
 		return a
 	}
 	switch {
+	case n == 0 && failed > 0:
+		a.Why = fmt.Sprintf("the store has answered none of %s in %.0f days", times(failed, "attempt", "attempts"), s.period.Days())
 	case n == 0:
 		a.Verdict, a.Why = "not used", fmt.Sprintf("no attempt in %.0f days", s.period.Days())
 	case met > 0:
@@ -133,6 +150,9 @@ func stillNeeded(s *subject) Answer {
 		a.Why = fmt.Sprintf("none of %d attempts met another holder in %.0f days, which is too little to tell", n, s.period.Days())
 	default:
 		a.Verdict, a.Why = "perhaps not", fmt.Sprintf("none of %d attempts met another holder: with 95%% confidence under %s do", n, percent(ruleOfThree(n)))
+	}
+	if n > 0 && failed > 0 {
+		a.Why += fmt.Sprintf("; besides, the store failed %s", times(failed, "attempt", "attempts"))
 	}
 	return a
 }

@@ -36,7 +36,7 @@ func twoHosts(m *calendar, lock string, o holdlock.LockOptions, r *rand.Rand, ev
 }
 
 // healthy is how many stories have nothing in them that its owner would want to hear.
-const healthy = 11
+const healthy = 13
 
 // stories are what can happen to a lock. First those in which all is well.
 var stories = []story{
@@ -173,8 +173,77 @@ var stories = []story{
 			})
 		}
 	}},
+	{title: "declared at last", live: func(m *calendar, lock string, r *rand.Rand) { // on the last day, on which the old declaration is used as well
+		at := 29.2 + 0.6*r.Float64()
+		for range 2 {
+			r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
+			m.beside(func() {
+				for m.day() < 29.9 { // each run is a program of its own, as of a command
+					p, o := m.program(), holdlock.LockOptions{TTL: minute}
+					if m.day() > at {
+						o = declared(minute)
+					}
+					l := p.lock(lock, o)
+					m.every(hour, 2*second, r, func() bool {
+						_ = run(l, between(r, 10*second, 2*minute))
+						return false
+					})
+					p.quit()
+				}
+			})
+		}
+	}},
+	{title: "a fence since a week", live: func(m *calendar, lock string, r *rand.Rand) {
+		at := 20 + 3*r.Float64()
+		for range 2 {
+			r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
+			m.beside(func() {
+				p := m.program()
+				l, fenced := p.lock(lock, declared(minute)), false
+				m.every(30*minute, second, r, func() bool {
+					if !fenced && m.day() > at {
+						p.quit()
+						p, fenced = m.program(), true
+						o := declared(minute)
+						o.Guard = holdlock.Fenced
+						l = p.lock(lock, o)
+					}
+					_ = l.Do(context.Background(), func(_ context.Context, lease *holdlock.Lease) error {
+						if fenced {
+							_ = lease.Token()
+						}
+						time.Sleep(between(r, 5*second, 30*second))
+						return nil
+					})
+					return true
+				})
+			})
+		}
+	}},
 
 	// What may hurt, or has.
+	{title: "an expiry that was raised", minds: []string{"lapsed"}, live: func(m *calendar, lock string, r *rand.Rand) { // what was, was
+		at := 4 + 24*r.Float64()
+		for range 2 {
+			r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
+			m.beside(func() {
+				o := declared(90 * second)
+				o.Renew = holdlock.RenewOff
+				p := m.program()
+				l, raised := p.lock(lock, o), false
+				m.every(hour, 2*second, r, func() bool {
+					if !raised && m.day() > at {
+						p.quit()
+						p, raised = m.program(), true
+						o.TTL = 12 * minute
+						l = p.lock(lock, o)
+					}
+					_ = plod(l, between(r, minute, 3*minute))
+					return true
+				})
+			})
+		}
+	}},
 	{title: "killed at work", wants: []string{"lapsed"}, live: func(m *calendar, lock string, r *rand.Rand) {
 		twoHosts(m, lock, declared(2*minute), r, hour, 20*second, 3*minute)
 		m.beside(func() {
@@ -276,6 +345,23 @@ var stories = []story{
 				return
 			}
 			m.until(30.001) // it never ends, but the test has to
+			_ = lease.Release(context.Background())
+		})
+	}},
+	{title: "stuck from the first days on", wants: []string{"blocking"}, live: func(m *calendar, lock string, r *rand.Rand) {
+		o := declared(5 * minute)
+		o.MaxHold = holdlock.Forever
+		twoHosts(m, lock, o, r, 6*hour, 10*second, minute)
+		m.beside(func() {
+			p := m.program()
+			m.until(float64(r.IntN(3)) + 0.1 + 0.1*r.Float64())
+			lease, err := p.lock(lock, o).Acquire(context.Background())
+			if err != nil {
+				m.t.Error(err)
+				return
+			}
+			m.until(30.001)
+			p.kill() // it never ends, but the test has to
 			_ = lease.Release(context.Background())
 		})
 	}},

@@ -27,6 +27,14 @@ func date(t time.Time) string {
 	return t.UTC().Format("2006-01-02")
 }
 
+// since writes when something happened last.
+func since(t time.Time) string {
+	if t.IsZero() {
+		return "in this period"
+	}
+	return "since " + date(t)
+}
+
 // span writes a duration as people say it, in one unit.
 func span(d time.Duration) string {
 	if d == holdlock.Forever {
@@ -36,7 +44,7 @@ func span(d time.Duration) string {
 		of   time.Duration
 		name string
 	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
-		if d >= 2*u.of || d == u.of || u.of == time.Millisecond && d >= u.of {
+		if d >= 2*u.of || d == u.of || u.of <= time.Second && d >= u.of {
 			return number(float64(d)/float64(u.of)) + " " + u.name
 		}
 	}

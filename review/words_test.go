@@ -10,7 +10,7 @@ import (
 func TestSpan(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0 ms", 1500 * time.Nanosecond: "0.0015 ms", time.Millisecond: "1 ms", 999600 * time.Microsecond: "1000 ms", time.Second: "1 s",
-		1999600 * time.Microsecond: "2000 ms", 2 * time.Second: "2 s", 90 * time.Second: "90 s", 119999 * time.Millisecond: "120 s",
+		1357 * time.Millisecond: "1.36 s", 1999600 * time.Microsecond: "2 s", 2 * time.Second: "2 s", 90 * time.Second: "90 s", 119999 * time.Millisecond: "120 s",
 		10 * time.Minute: "10 min", time.Hour: "1 h", 24 * time.Hour: "1 d", 36 * time.Hour: "36 h", 1825 * 24 * time.Hour: "1825 d",
 		holdlock.Forever: "for ever",
 	} {

@@ -464,8 +464,12 @@ func TestOptions(t *testing.T) {
 		"OnRunning":         {Redis: at, Key: key, Once: once.Options{OnRunning: once.Skip}},
 		"asynqonce: ":       {Redis: at, Key: key, Name: "a/b"},
 	} {
-		if _, err := New(locks, &asynq.Config{}, o); (err == nil) != (word == "") || err != nil && !strings.Contains(err.Error(), word) {
+		jobs, err := New(locks, &asynq.Config{}, o)
+		if (err == nil) != (word == "") || err != nil && !strings.Contains(err.Error(), word) {
 			t.Errorf("want %q: %v", word, err)
+		}
+		if err == nil {
+			_ = jobs.Close()
 		}
 	}
 	if _, err := New(locks, nil, &Options{Redis: at, Key: key}); err == nil {
@@ -480,9 +484,11 @@ func TestOptions(t *testing.T) {
 		IsFailure:      func(err error) bool { return !errors.Is(err, asked) },
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
 	}
-	if _, err := New(locks, &cfg, &Options{Redis: at, Key: key}); err != nil {
+	jobs, err := New(locks, &cfg, &Options{Redis: at, Key: key})
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer jobs.Close()
 	task := asynq.NewTask(kind, nil)
 	if cfg.IsFailure(asked) || !cfg.IsFailure(driver.ErrGone) || cfg.IsFailure(ErrRunning) || cfg.RetryDelayFunc(1, asked, task) != time.Hour ||
 		cfg.RetryDelayFunc(1, ErrStore, task) > 3*time.Second {

@@ -18,7 +18,7 @@ func twins(t *testing.T, change func(*asynq.Config), times int) (often bool) {
 	t.Helper()
 	b := start(t)
 	cfg := quick()
-	jobs, err := New(b.locks, &cfg, &Options{Key: PayloadKey})
+	jobs, err := New(b.locks, &cfg, &Options{Redis: b.at(), Key: PayloadKey})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,10 @@ func twins(t *testing.T, change func(*asynq.Config), times int) (often bool) {
 	if err := server.Start(mux); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(server.Shutdown)
+	t.Cleanup(func() {
+		server.Shutdown()
+		_ = jobs.Close()
+	})
 	b.enqueue("job")
 	<-running
 	begin := time.Now()

@@ -78,6 +78,27 @@ func waitMutants() []Mutant {
 			}(),
 		},
 		{
+			Name:  "refuses a back stop as it was refused before",
+			Cases: []string{"R6/ABackStopFindsThatTheHolderIsDead"},
+			Needs: waits,
+			Wrap: func() func(driver.Driver) driver.Driver {
+				return bend(func(b *bent) {
+					var mu sync.Mutex
+					var before *driver.HeldError
+					b.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+						mu.Lock()
+						defer mu.Unlock()
+						if req.BackStop && before != nil {
+							return driver.Grant{}, before
+						}
+						g, err := b.Driver.Acquire(ctx, req)
+						errors.As(err, &before)
+						return g, err
+					}
+				})
+			}(),
+		},
+		{
 			Name:  "begins to watch a little later",
 			Cases: []string{"R6/NoHintIsLostAfterWatch"},
 			Needs: waits,

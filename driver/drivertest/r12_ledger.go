@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -121,6 +122,19 @@ var ledgerCases = []testCase{
 			r.Errorf("R12: ReadRecords called %d times and returned %v", n, err)
 		}
 	}},
+	{"R12/AnyDays", func(r *rig) { // a range that has all days in it is read in no time
+		l := r.ledger(r.open())
+		if l == nil {
+			return
+		}
+		days := []driver.Day{-today(), 0, today() - 1, today()}
+		for _, day := range days {
+			r.update(l, day, []string{"a"}, func(string, []byte) []byte { return []byte("x") })
+		}
+		if got := r.records(l, math.MinInt32, math.MaxInt32); len(got) != len(days) {
+			r.Errorf("R12: of %d records, %d are found in all days: %v", len(days), len(got), got)
+		}
+	}},
 	{"R12/LocksAreNotTouched", func(r *rig) {
 		d := r.open()
 		l := r.ledger(d)
@@ -222,6 +236,14 @@ func ledgerMutants() []Mutant {
 		mutant("the last day is not read", "R12/WhatIsWrittenIsRead", func(b *bent, l driver.Ledger) {
 			b.readRecords = func(ctx context.Context, first, last driver.Day, f func(driver.Day, string, []byte) error) error {
 				return l.ReadRecords(ctx, first, last-1, f)
+			}
+		}),
+		mutant("sums are not read together with days", "R12/AnyDays", func(b *bent, l driver.Ledger) {
+			b.readRecords = func(ctx context.Context, first, last driver.Day, f func(driver.Day, string, []byte) error) error {
+				if last > 0 {
+					first = max(first, 1)
+				}
+				return l.ReadRecords(ctx, first, last, f)
 			}
 		}),
 		mutant("an update stops after 500 locks", "R12/LargeAndMany", func(b *bent, l driver.Ledger) {

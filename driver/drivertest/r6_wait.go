@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -126,6 +127,30 @@ var waitCases = []testCase{
 		r.hinted([]*watch{w2})
 		r.release(t1)
 		r.hinted([]*watch{w1})
+	}},
+	{"R6/ABackStopFindsThatTheHolderIsDead", func(r *rig) {
+		a, b := r.open(), r.open()
+		if !canWait(b) {
+			return
+		}
+		t := r.acquire(a, "k", r.short)
+		r.watch(b, "k")
+		ask := func() bool {
+			req := r.request("k", r.short)
+			req.BackStop = true
+			_, err := b.Acquire(r.ctx, req)
+			if err != nil && !errors.As(err, new(*driver.HeldError)) {
+				r.Errorf("R6: a back stop: want a grant or *HeldError, got %v", err)
+			}
+			return err == nil
+		}
+		if asked := time.Now(); ask() && asked.Before(t.earliest()) && time.Now().Before(t.earliest()) {
+			r.Errorf("R1: a back stop was granted a key that is taken")
+		}
+		_ = a.Close() // it dies without a word: nothing is released, and there is no hint
+		t.d = b
+		r.lapse(t)
+		r.eventually("R6: a back stop is granted the key of a dead holder", ask)
 	}},
 	{"R6/BreakNowHints", func(r *rig) {
 		a, b := r.open(), r.open()

@@ -54,6 +54,13 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 		u.end(e)
 	case holdlock.Lost:
 		u.Counts[losses[e.Reason]]++
+		if e.Reason != holdlock.LossExpired { // how long that work takes is known when it is over
+			u.end(e)
+		}
+	case holdlock.Outlived:
+		if e.Reason != holdlock.LossExpired {
+			return false
+		}
 		u.end(e)
 	case holdlock.Rerun:
 		u.Counts[Reruns]++

@@ -1,7 +1,9 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +22,7 @@ type Declaration struct {
 	Shadow                bool
 
 	First, Last driver.Day // when it was in use
+	At          time.Time  // when a program declared it last, to the millisecond; zero if only an older release has
 	Host        string     // that declared it last
 }
 
@@ -27,7 +30,7 @@ type Declaration struct {
 func (d *Declaration) Same(o *Declaration) bool {
 	a, b := *d, *o
 	for _, x := range []*Declaration{&a, &b} {
-		x.Purpose, x.AcceptRisk, x.Host, x.First, x.Last = "", "", "", 0, 0
+		x.Purpose, x.AcceptRisk, x.Host, x.First, x.Last, x.At = "", "", "", 0, 0, time.Time{}
 	}
 	return a == b
 }
@@ -37,7 +40,8 @@ const (
 	maxText         = 200 // bytes of Purpose, AcceptRisk and Host that are kept
 )
 
-// wireDeclaration is the form in the store; times are in ms.
+// wireDeclaration is the form in the store; times are in ms. A release that does not know a field leaves it out when it writes, so
+// nothing may depend on one that came later.
 type wireDeclaration struct {
 	TTL     int64  `json:"ttl"`
 	MaxHold int64  `json:"max,omitempty"` // -1 is for ever
@@ -51,6 +55,7 @@ type wireDeclaration struct {
 	Last    int32  `json:"l"`
 	Host    string `json:"h,omitempty"`
 	Shadow  bool   `json:"sh,omitempty"`
+	At      int64  `json:"at,omitempty"` // since 1970
 }
 
 type wireDeclarations struct {
@@ -74,8 +79,11 @@ func encodeDeclarations(list []Declaration) []byte {
 		}
 		w.List = append(w.List, wireDeclaration{
 			d.TTL.Milliseconds(), maxHold, d.MinHold.Milliseconds(), d.RenewOff, uint8(d.DoubleRun), uint8(d.Guard),
-			clip(d.Purpose), clip(d.AcceptRisk), int32(d.First), int32(d.Last), clip(d.Host), d.Shadow,
+			clip(d.Purpose), clip(d.AcceptRisk), int32(d.First), int32(d.Last), clip(d.Host), d.Shadow, 0,
 		})
+		if !d.At.IsZero() {
+			w.List[len(w.List)-1].At = d.At.UnixMilli()
+		}
 	}
 	b, _ := json.Marshal(w) // cannot fail
 	return b
@@ -102,13 +110,33 @@ func decodeDeclarations(b []byte) ([]Declaration, error) {
 		if d.Double > uint8(holdlock.Harmful) || d.Guard > uint8(holdlock.IdempotencyKey) {
 			return nil, ErrNewer
 		}
+		var at time.Time
+		if d.At > 0 {
+			at = time.UnixMilli(d.At).UTC()
+		}
 		list = append(list, Declaration{
 			TTL: ms(d.TTL), MaxHold: maxHold, MinHold: ms(d.MinHold), RenewOff: d.Off, DoubleRun: holdlock.DoubleRun(d.Double),
 			Guard: holdlock.Guard(d.Guard), Purpose: d.Purpose, AcceptRisk: d.Risk, Shadow: d.Shadow,
-			First: driver.Day(d.First), Last: driver.Day(d.Last), Host: d.Host,
+			First: driver.Day(d.First), Last: driver.Day(d.Last), At: at, Host: d.Host,
 		})
 	}
+	slices.SortStableFunc(list, newest) // an older release may have written it in another order
 	return list, nil
+}
+
+// newest orders declarations: the one that was in use last comes first. On the day of a change both were, so of those the one comes
+// first that a program has declared last: a program that runs on with the old one has declared it long ago. Where that is not
+// known, it is the one that came up last. The rest only makes the order the same for everybody.
+func newest(a, b Declaration) int {
+	return cmp.Or(cmp.Compare(b.Last, a.Last), b.At.Compare(a.At), cmp.Compare(b.First, a.First),
+		cmp.Compare(b.TTL, a.TTL), cmp.Compare(b.MaxHold, a.MaxHold), cmp.Compare(b.MinHold, a.MinHold), cmp.Compare(b.DoubleRun, a.DoubleRun),
+		cmp.Compare(b.Guard, a.Guard), cmp.Compare(fmt.Sprint(b.RenewOff, b.Shadow), fmt.Sprint(a.RenewOff, a.Shadow)), newestTexts(a, b))
+}
+
+// newestTexts is for declarations that differ in their texts only.
+func newestTexts(a, b Declaration) int {
+	return cmp.Or(cmp.Compare(b.Last, a.Last), b.At.Compare(a.At),
+		cmp.Compare(b.Host, a.Host), cmp.Compare(b.Purpose, a.Purpose), cmp.Compare(b.AcceptRisk, a.AcceptRisk))
 }
 
 // declare adds a declaration that was in use on a day. Of too many the one that has not been in use for longest goes.
@@ -118,16 +146,17 @@ func declare(list []Declaration, d Declaration) []Declaration {
 	if d.MaxHold != holdlock.Forever {
 		d.MaxHold = d.MaxHold.Truncate(time.Millisecond)
 	}
-	for i := range list {
-		if have := &list[i]; have.Same(&d) {
-			if d.Last >= have.Last {
-				have.Purpose, have.AcceptRisk, have.Host, have.Last = d.Purpose, d.AcceptRisk, d.Host, d.Last
-			}
-			have.First = min(have.First, d.First)
-			return list
+	same := slices.IndexFunc(list, func(have Declaration) bool { return have.Same(&d) })
+	if same < 0 {
+		list = append(list, d)
+	} else {
+		have := &list[same]
+		first, last, at := min(have.First, d.First), max(have.Last, d.Last), later(have.At, d.At)
+		if newestTexts(d, *have) < 0 {
+			*have = d
 		}
+		have.First, have.Last, have.At = first, last, at
 	}
-	list = append(list, d)
-	slices.SortStableFunc(list, func(a, b Declaration) int { return int(b.Last) - int(a.Last) })
+	slices.SortStableFunc(list, newest)
 	return list[:min(len(list), maxDeclarations)]
 }

@@ -34,10 +34,10 @@ const (
 )
 
 // ErrNewer says that a record was written by a newer release.
-var ErrNewer = errors.New("the record is of a newer holdlock; upgrade this one")
+var ErrNewer = errors.New("the record is of a newer holdlock; upgrade this one, or remove the record if there is no newer one (docs/review.md says how)")
 
 // ErrDamaged says that a record cannot be read.
-var ErrDamaged = errors.New("the record is damaged")
+var ErrDamaged = errors.New("the record is damaged; nothing is added to it until it is removed (docs/review.md says how)")
 
 // maxCount is more than can happen, and its sums do not overflow.
 const maxCount = 1 << 50

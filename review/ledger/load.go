@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -26,7 +27,7 @@ func (l *Lock) Total() *Usage {
 }
 
 // Load reads what happened from the day first to the day last, and what the locks are declared as. Records that cannot be read, because they are of a
-// newer release or damaged, are left out and named in problems. Locks come in the order of their names. Only the last days are told apart; before that there are sums
+// newer release, damaged, or something else that stands in their place, are left out and named in problems. Locks come in the order of their names. Only the last days are told apart; before that there are sums
 // of ten days (Usage.Covers), of which the first one may begin before the day first.
 func Load(ctx context.Context, l driver.Ledger, first, last driver.Day) (locks []*Lock, problems []error, err error) {
 	byName := map[string]*Lock{}
@@ -39,6 +40,14 @@ func Load(ctx context.Context, l driver.Ledger, first, last driver.Day) (locks [
 		}
 		return k
 	}
+	// What is none of ours is a problem beside what is read.
+	whole := func(err error) error {
+		if !errors.Is(err, driver.ErrDamaged) {
+			return err
+		}
+		problems = append(problems, err)
+		return nil
+	}
 	read := func(day driver.Day, name string, record []byte) error {
 		u, _, err := decode(record)
 		when, covers := day, 1
@@ -46,7 +55,7 @@ func Load(ctx context.Context, l driver.Ledger, first, last driver.Day) (locks [
 			when, covers = -day, spanDays
 		}
 		if err != nil {
-			problems = append(problems, fmt.Errorf("lock %s on %s: %w", name, when.Start().Format("2006-01-02"), err))
+			problems = append(problems, fmt.Errorf("lock %s on %s (record of day %d): %w", name, when.Start().Format("2006-01-02"), day, err))
 			return nil
 		}
 		u.Covers = covers
@@ -54,23 +63,23 @@ func Load(ctx context.Context, l driver.Ledger, first, last driver.Day) (locks [
 		return nil
 	}
 	first, single := max(first, 1), cut(driver.DayOf(time.Now()))
-	if err := l.ReadRecords(ctx, max(first, single), max(last, single), read); err != nil {
+	if err := whole(l.ReadRecords(ctx, max(first, single), max(last, single), read)); err != nil {
 		return nil, nil, err
 	}
 	if first < single {
-		if err := l.ReadRecords(ctx, spanOf(min(last, single-1)), min(spanOf(first), -1), read); err != nil {
+		if err := whole(l.ReadRecords(ctx, spanOf(min(last, single-1)), min(spanOf(first), -1), read)); err != nil {
 			return nil, nil, err
 		}
 	}
-	err = l.ReadRecords(ctx, 0, 0, func(_ driver.Day, name string, record []byte) error {
+	err = whole(l.ReadRecords(ctx, 0, 0, func(_ driver.Day, name string, record []byte) error {
 		list, err := decodeDeclarations(record)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("declaration of lock %s: %w", name, err))
+			problems = append(problems, fmt.Errorf("declaration of lock %s (record of day 0): %w", name, err))
 			return nil
 		}
 		of(name).Declared = list
 		return nil
-	})
+	}))
 	slices.SortFunc(locks, func(a, b *Lock) int {
 		if a.Name < b.Name {
 			return -1

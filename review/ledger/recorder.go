@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -138,10 +139,12 @@ func (r *Recorder) Declare(name string, o holdlock.LockOptions) {
 	if r.ledger == nil {
 		return
 	}
-	today := driver.DayOf(r.now())
+	now := r.now()
+	today := driver.DayOf(now)
 	d := Declaration{
 		TTL: o.TTL, MaxHold: o.MaxHold, MinHold: o.MinHold, RenewOff: o.Renew == holdlock.RenewOff, DoubleRun: o.DoubleRun,
 		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, Shadow: o.Mode == holdlock.Shadow, First: today, Last: today, Host: r.host,
+		At: now.UTC().Truncate(time.Millisecond),
 	}
 	e := r.entry(name)
 	e.mu.Lock()
@@ -276,7 +279,7 @@ func (r *Recorder) sendBatch(ctx context.Context, b *batch) error {
 }
 
 func (r *Recorder) update(ctx context.Context, day driver.Day, b *batch) error {
-	return r.ledger.UpdateRecords(ctx, day, b.locks(), func(lock string, old []byte) []byte {
+	err := r.ledger.UpdateRecords(ctx, day, b.locks(), func(lock string, old []byte) []byte {
 		out, err := b.merge(lock, old)
 		if err != nil {
 			r.warn(lock, err)
@@ -284,6 +287,11 @@ func (r *Recorder) update(ctx context.Context, day driver.Day, b *batch) error {
 		}
 		return out
 	})
+	if errors.Is(err, driver.ErrDamaged) { // as with a single record: kept, these counts would hold up all that come after them
+		r.warn(fmt.Sprintf("(all of day %d)", day), err)
+		return nil
+	}
+	return err
 }
 
 // collect takes what the entries have into a batch for each day. A batch that has been tried is not added to: the store may have

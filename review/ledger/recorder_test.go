@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -242,6 +243,60 @@ func TestForeignRecords(t *testing.T) {
 	}
 }
 
+// occupied is a ledger in which something else stands in the place of some days.
+type occupied struct {
+	driver.Ledger
+	days []driver.Day
+}
+
+func (o *occupied) UpdateRecords(ctx context.Context, day driver.Day, locks []string, merge func(string, []byte) []byte) error {
+	if slices.Contains(o.days, day) {
+		return fmt.Errorf("key %d: %w", day, driver.ErrDamaged)
+	}
+	return o.Ledger.UpdateRecords(ctx, day, locks, merge)
+}
+
+func (o *occupied) ReadRecords(ctx context.Context, first, last driver.Day, f func(driver.Day, string, []byte) error) error {
+	err := o.Ledger.ReadRecords(ctx, first, last, f)
+	for _, day := range o.days {
+		if err == nil && first <= day && day <= last {
+			err = fmt.Errorf("key %d: %w", day, driver.ErrDamaged)
+		}
+	}
+	return err
+}
+
+// Something else in the place of a day's records costs the counts of that day. It holds up no other day, and a review names it.
+func TestOccupiedDays(t *testing.T) {
+	today := driver.DayOf(time.Now())
+	for _, day := range []driver.Day{0, today - 1, today, spanOf(today)} {
+		l := &occupied{memhold.NewDriver(nil), []driver.Day{day}}
+		r := started(l, nil)
+		r.Declare("a", holdlock.LockOptions{})
+		for d := today - 1; d <= today; d++ {
+			r.now = func() time.Time { return d.Start().Add(time.Hour) }
+			granted(r, "a", 1)
+			if err := r.Flush(t.Context()); err != nil {
+				t.Errorf("day %d is occupied: Flush: %v", day, err)
+			}
+		}
+		if err := r.Stop(t.Context()); err != nil {
+			t.Errorf("day %d is occupied: Stop: %v", day, err)
+		}
+		want := uint64(2)
+		if day > 0 {
+			want = 1
+		}
+		locks, problems, err := Load(t.Context(), l, today-20, today+1)
+		if err != nil || len(locks) != 1 || locks[0].Total().Get(Granted) != want {
+			t.Errorf("day %d is occupied: Load: %d locks, %v; want the other days", day, len(locks), err)
+		}
+		if wantProblems := day >= 0 || -day < cut(today); wantProblems != (len(problems) == 1) || len(problems) == 1 && !strings.Contains(problems[0].Error(), fmt.Sprintf("key %d: ", day)) {
+			t.Errorf("day %d is occupied: problems %v", day, problems)
+		}
+	}
+}
+
 // Hosts whose clocks are a day apart lose nothing, and a reader whose clock is right finds all of it.
 func TestClocksApart(t *testing.T) {
 	l := newLedger()
@@ -317,4 +372,25 @@ func BenchmarkObserve(b *testing.B) {
 		r.Observe(holdlock.Event{Kind: holdlock.Released, Name: "a", Held: time.Second})
 	}
 	_ = r.Stop(b.Context())
+}
+
+// A run that outlives its expiry is counted with all of its time, once; other losses count up to the loss.
+func TestOutlivedRuns(t *testing.T) {
+	l := newLedger()
+	r := started(l, nil)
+	for range 2 {
+		r.Observe(holdlock.Event{Kind: holdlock.Granted, Name: "a"})
+		r.Observe(holdlock.Event{Kind: holdlock.Lost, Name: "a", Reason: holdlock.LossExpired, Held: 9 * time.Second})
+	}
+	r.Observe(holdlock.Event{Kind: holdlock.Outlived, Name: "a", Reason: holdlock.LossExpired, Held: time.Minute, TokenRead: true})
+	r.Observe(holdlock.Event{Kind: holdlock.Granted, Name: "a"})
+	r.Observe(holdlock.Event{Kind: holdlock.Lost, Name: "a", Reason: holdlock.LossMaxHold, Held: 20 * time.Second})
+	r.Observe(holdlock.Event{Kind: holdlock.Outlived, Name: "a", Reason: holdlock.LossMaxHold, Held: time.Hour})
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	u := total(t, l, "a")
+	if u.Hold.Count() != 2 || u.Hold.Max() != time.Minute || u.Get(LostExpired) != 2 || u.Get(LostMaxHold) != 1 || u.Get(TokenRead) != 1 {
+		t.Errorf("%d holds, the longest %s, %v", u.Hold.Count(), u.Hold.Max(), u.Counts)
+	}
 }

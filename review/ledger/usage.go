@@ -44,7 +44,7 @@ const (
 // Usage is what happened to one lock in one day, or in several that were merged.
 type Usage struct {
 	Counts    [counters]uint64
-	Hold      Histogram // of leases that ended
+	Hold      Histogram // of leases that ended; of those that expired, until their work was over
 	Wait      Histogram // of attempts that were granted and had to wait
 	LastTry   time.Time // the last attempt, to the second
 	LastGrant time.Time

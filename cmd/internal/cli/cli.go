@@ -75,7 +75,7 @@ type globals struct {
 func Main(args []string, stdout, stderr io.Writer) int {
 	c := &command{globals: globals{stdout: stdout, stderr: stderr}}
 	// What follows -- is the command's own and must not be looked at, so it is cut off before the flags are parsed.
-	if i := slices.Index(args, "--"); i >= 0 {
+	if i := slices.Index(args, "--"); i >= 0 && !namesFollow(args[:i]) {
 		args, c.argv, c.separated = args[:i], args[i+1:], true
 	}
 	helped := false
@@ -114,6 +114,14 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return c.fail(err)
 	}
 	return exitOK
+}
+
+// namesFollow says whether after -- there is the name of a lock, which may look like a flag. To others nothing may follow: a command there
+// would not be run.
+func namesFollow(before []string) bool {
+	return !slices.Contains(before, "run") && slices.ContainsFunc(before, func(a string) bool {
+		return a == "review" || a == "inspect" || a == "break"
+	})
 }
 
 // parse reads the command line. What is not UTF-8 is refused here: the parser would change it in silence, and so make one

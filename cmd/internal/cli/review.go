@@ -19,6 +19,7 @@ import (
 type reviewCmd struct {
 	Lock   string `arg:"" optional:"" help:"Show the review sheet of one lock. Without it: findings on all."`
 	Since  days   `help:"How far to look back: 30d, 12h." default:"30d" placeholder:"SPAN"`
+	All    bool   `help:"Name the locks with which all is well, too."`
 	FailOn string `help:"Exit 1 if there is a finding of this severity or a worse one: note, warning, error." enum:"note,warning,error,never" default:"never" placeholder:"SEVERITY"`
 }
 
@@ -44,11 +45,12 @@ func (r *reviewCmd) Run(g *globals) error {
 		g.say("skipped", "left out of the review: "+p.Error(), nil)
 	}
 	if r.Lock != "" {
-		var found bool
-		if locks, found = only(locks, r.Lock); !found {
-			return &exitError{code: exitUsage, kind: "usage", err: fmt.Errorf("nothing is known of lock %q in %s; names: holdlock review",
-				r.Lock, traits.Location)}
+		found, ok := only(locks, r.Lock)
+		if !ok {
+			return &exitError{code: exitUsage, kind: "usage", err: fmt.Errorf("nothing is known of lock %q in %s; %s",
+				r.Lock, traits.Location, known(locks))}
 		}
+		locks = found
 	}
 	findings := review.JudgeAll(locks, period)
 	if err := r.print(g, locks, findings, period, traits); err != nil {
@@ -79,6 +81,39 @@ func only(locks []*ledger.Lock, name string) ([]*ledger.Lock, bool) {
 	return nil, false
 }
 
+// known says of which locks something is known.
+func known(locks []*ledger.Lock) string {
+	const most = 5
+	var names []string
+	for _, l := range locks[:min(len(locks), most)] {
+		names = append(names, lockName(l.Name, ""))
+	}
+	switch {
+	case len(locks) == 0:
+		return "and nothing of any other"
+	case len(locks) > most:
+		return fmt.Sprintf("it is of %s and others: holdlock review --all", strings.Join(names, ", "))
+	}
+	return "it is of " + strings.Join(names, ", ")
+}
+
+// well returns the names of the locks without findings.
+func (r *reviewCmd) well(locks []*ledger.Lock, findings []review.Finding) (names []string) {
+	if !r.All {
+		return nil
+	}
+	accused := map[string]bool{}
+	for _, f := range findings {
+		accused[f.Lock] = true
+	}
+	for _, l := range locks {
+		if !accused[l.Name] {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
 func (r *reviewCmd) print(g *globals, locks []*ledger.Lock, findings []review.Finding, p review.Period, t driver.Traits) error {
 	if g.JSON {
 		return r.printJSON(g.stdout, locks, findings, p, t)
@@ -90,6 +125,9 @@ func (r *reviewCmd) print(g *globals, locks []*ledger.Lock, findings []review.Fi
 	}
 	for _, f := range findings {
 		fmt.Fprintf(out, "%s: %s: %s\n    %s\n    → %s\n", f.Severity, readable(f.Lock), f.Kind, readable(f.Evidence), readable(f.Advice))
+	}
+	for _, name := range r.well(locks, findings) {
+		fmt.Fprintf(out, "ok: %s\n", readable(name))
 	}
 	if err := out.Flush(); err != nil {
 		return err
@@ -110,7 +148,7 @@ func printSheet(w io.Writer, l *ledger.Lock, p review.Period, t driver.Traits) {
 	fmt.Fprintln(w)
 }
 
-// reviewLine is one line of --json: a finding, or the sheet of the lock that was asked for.
+// reviewLine is one line of --json: a finding, or the sheet of the lock that was asked for, or the name of a lock with which all is well.
 type reviewLine struct {
 	*review.Finding
 	Sheet []review.Answer `json:"sheet,omitempty"`
@@ -126,6 +164,11 @@ func (r *reviewCmd) printJSON(w io.Writer, locks []*ledger.Lock, findings []revi
 	}
 	for i := range findings {
 		if err := enc.Encode(reviewLine{Finding: &findings[i]}); err != nil {
+			return err
+		}
+	}
+	for _, name := range r.well(locks, findings) {
+		if err := enc.Encode(reviewLine{Of: name}); err != nil {
 			return err
 		}
 	}

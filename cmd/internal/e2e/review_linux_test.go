@@ -1,12 +1,18 @@
 package e2e
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/internal/testenv"
+	"github.com/holdlock/holdlock/pghold"
+	"github.com/holdlock/holdlock/redishold"
 	"github.com/holdlock/holdlock/sqlitehold"
 )
 
@@ -28,6 +34,38 @@ func TestReviewCountsAWaiterOnce(t *testing.T) {
 	}
 	if r := b.run("review", "job"); r.code != 0 || !strings.Contains(r.out, "2 of 3 attempts met another holder") {
 		t.Errorf("review: %+v", r)
+	}
+}
+
+// TestReviewNames asks for locks by name, also by one that looks like a flag, and by one that nobody knows.
+func TestReviewNames(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	if r := b.run("review", "job"); r.code != 64 || !strings.Contains(r.err, "nothing of any other") {
+		t.Errorf("of nothing: %+v", r)
+	}
+	if r := b.run("run", "job", "--", "true"); r.code != 0 {
+		t.Fatalf("run: %+v", r)
+	}
+	if r := b.run("run", "job", "--double-run", "costly", "--ttl", "60s", "--", "true"); r.code != 0 {
+		t.Fatalf("run: %+v", r)
+	}
+	if r := b.run("review"); r.code != 0 || r.out != "" || !strings.Contains(r.err, "1 lock reviewed, nothing to say") { // it is declared now
+		t.Errorf("review: %+v", r)
+	}
+	if r := b.run("review", "--all"); r.code != 0 || r.out != "ok: job\n" {
+		t.Errorf("review --all: %+v", r)
+	}
+	if r := b.run("review", "--all", "--json"); r.code != 0 || r.out != "{\"of\":\"job\"}\n" {
+		t.Errorf("review --all --json: %+v", r)
+	}
+	for _, name := range []string{"-rf", "--json"} {
+		if r := b.run("review", "--", name); r.code != 64 || !strings.Contains(r.err, "nothing is known of lock \""+name+"\"") || !strings.Contains(r.err, "it is of job") {
+			t.Errorf("review -- %s: %+v", name, r)
+		}
+	}
+	if r := b.run("review", "--", "job"); r.code != 0 || !strings.Contains(r.out, "lock job") {
+		t.Errorf("review -- job: %+v", r)
 	}
 }
 
@@ -143,31 +181,79 @@ func TestReviewOfMaxHold(t *testing.T) {
 	}
 }
 
-// TestReviewOfANewerLedger leaves out what a newer release has written, says so, and says that the rest is not all.
-func TestReviewOfANewerLedger(t *testing.T) {
+// TestReviewOfOccupiedKeys finds keys of another program where the usage of a day should be.
+func TestReviewOfOccupiedKeys(t *testing.T) {
 	t.Parallel()
+	server := testenv.StartRedis(t)
 	b := newBox(t)
-	for _, lock := range []string{"new", "old"} {
-		if r := b.run("run", lock, "--double-run", "costly", "--", "true"); r.code != 0 {
-			t.Fatalf("run: %+v", r)
-		}
+	b.onRedis("redis://" + server.Addr)
+	if r := b.run("run", "job", "--double-run", "costly", "--", "true"); r.code != 0 {
+		t.Fatalf("run: %+v", r)
 	}
-	d, err := sqlitehold.NewDriver(b.db, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	for _, day := range []driver.Day{0, driver.DayOf(time.Now())} {
-		if err := d.UpdateRecords(t.Context(), day, []string{"new"}, func(string, []byte) []byte { return []byte{99, 1} }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r := b.run("review", "old")
+	yesterday := fmt.Sprintf("holdlock:{usage:%d}", driver.DayOf(time.Now())-1)
+	server.Do(t, "SET", yesterday, "what")
+	r := b.run("review", "job")
 	if r.code != 65 || !strings.Contains(r.out, "none of 1 attempts") {
 		t.Errorf("review: %+v, want 65 and the sheet of what can be read", r)
 	}
-	contains(t, "review", r.err, "lock new on ", "newer holdlock", "incomplete")
-	if r := b.run("run", "new", "--", "echo", "ran"); r.code != 0 || r.out != "ran\n" || r.err != "" {
-		t.Errorf("no lock depends on its record: %+v", r)
+	contains(t, "review", r.err, yesterday, "RENAME", "incomplete")
+	server.Do(t, "DEL", yesterday)
+	if r := b.run("review", "job"); r.code != 0 || strings.Contains(r.err, "left out") {
+		t.Errorf("review after it is gone: %+v", r)
+	}
+}
+
+// TestReviewOfANewerLedger leaves out what a newer release has written, says so, and says that the rest is not all.
+func TestReviewOfANewerLedger(t *testing.T) {
+	t.Parallel()
+	server, p := testenv.StartRedis(t), testenv.SharedPostgres(t)
+	for name, open := range map[string]func(b *box) (driver.Ledger, func() error, error){
+		"sqlite": func(b *box) (driver.Ledger, func() error, error) {
+			d, err := sqlitehold.NewDriver(b.db, nil)
+			return d, d.Close, err
+		},
+		"redis": func(b *box) (driver.Ledger, func() error, error) {
+			b.onRedis("redis://" + server.Addr)
+			c := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
+			d, err := redishold.NewDriver(c, nil)
+			return d, func() error { return errors.Join(d.Close(), c.Close()) }, err
+		},
+		"postgres": func(b *box) (driver.Ledger, func() error, error) {
+			schema := fmt.Sprint("newer", time.Now().UnixNano()) // the server is there for more than one run of the test
+			b.onPostgres(p, p.URL(), schema)
+			d, err := pghold.NewLeaseDriver(b.t.Context(), p.URL(), &pghold.LeaseOptions{Schema: schema})
+			return d, d.Close, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			if name == "sqlite" { // the command makes the file
+				b.run("run", "old", "--", "true")
+			}
+			l, closeIt, err := open(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closeIt()
+			for _, lock := range []string{"new", "known"} {
+				if r := b.run("run", lock, "--double-run", "costly", "--", "true"); r.code != 0 {
+					t.Fatalf("run: %+v", r)
+				}
+			}
+			for _, day := range []driver.Day{0, driver.DayOf(time.Now())} {
+				if err := l.UpdateRecords(t.Context(), day, []string{"new"}, func(string, []byte) []byte { return []byte{99, 1} }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r := b.run("review", "known")
+			if r.code != 65 || !strings.Contains(r.out, "none of 1 attempts") {
+				t.Errorf("review: %+v, want 65 and the sheet of what can be read", r)
+			}
+			contains(t, "review", r.err, "lock new on ", "newer holdlock", "incomplete")
+			if r := b.run("run", "new", "--", "echo", "ran"); r.code != 0 || r.out != "ran\n" || r.err != "" {
+				t.Errorf("no lock depends on its record: %+v", r)
+			}
+		})
 	}
 }

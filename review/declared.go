@@ -1,0 +1,56 @@
+package review
+
+import (
+	"time"
+
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/review/ledger"
+)
+
+// What is held against a setting must have happened under it. A TTL that was raised because runs outlived it would be blamed for
+// them for a month.
+
+// stretch is what happened in a part of the period.
+type stretch struct {
+	*ledger.Usage
+	from time.Time
+}
+
+// sameTimes says that two declarations agree in what bounds a run.
+func sameTimes(a, b *ledger.Declaration) bool {
+	return a.TTL == b.TTL && a.MaxHold == b.MaxHold && a.RenewOff == b.RenewOff
+}
+
+// asDeclared returns what happened since the lock is declared alike as it is now. The last day on which another declaration was in
+// use is not part of it, because nobody knows which of them its counts belong to; nor is a sum of days that begins before. If
+// programs go on to declare it differently (drifted), it is what happened since both do.
+func (s *subject) asDeclared(alike func(a, b *ledger.Declaration) bool) stretch {
+	from := driver.DayOf(s.period.From)
+	changed := from
+	for i := range s.all {
+		d, now := &s.all[i], s.declared
+		if alike(d, now) {
+			continue
+		}
+		if d.Last >= now.Last && drift(d, now) {
+			changed = max(changed, d.First, now.First)
+			continue
+		}
+		changed = max(changed, d.Last+1)
+	}
+	if changed == from {
+		return stretch{s.Usage, s.period.From}
+	}
+	seen := stretch{&ledger.Usage{}, changed.Start()}
+	for day, u := range s.lock.Days {
+		if day >= changed && s.asked.holds(day, u) {
+			seen.Merge(u)
+		}
+	}
+	return seen
+}
+
+// drift says whether two declarations were both in use for longer than a roll-out takes.
+func drift(a, b *ledger.Declaration) bool {
+	return min(a.Last, b.Last)-max(a.First, b.First) >= 2
+}
