@@ -11,10 +11,10 @@ package redisfence
 
 import (
 	"context"
-	"errors"
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
