@@ -15,7 +15,7 @@ import (
 // failure makes the error of a call that the store did not answer. The server's or the client library's own error stays
 // reachable with errors.As.
 func failure(verb, key string, err error) error {
-	err = adviseTLS(err)
+	err = adviseMemory(adviseTLS(err))
 	if damaged(err) {
 		err = fmt.Errorf("%w: %w", driver.ErrDamaged, err)
 	}
@@ -55,6 +55,15 @@ func damaged(err error) bool {
 
 // damagedSlot is how turn.lua says so.
 const damagedSlot = "what stands there is damaged"
+
+// adviseMemory says what a server means that refuses to write.
+func adviseMemory(err error) error {
+	var reply redis.Error
+	if errors.As(err, &reply) && strings.Contains(reply.Error(), "OOM command not allowed") {
+		return fmt.Errorf("the server is out of memory: make room, or raise its maxmemory: %w", err)
+	}
+	return err
+}
 
 // adviseTLS says what a handshake that met no TLS most likely means.
 func adviseTLS(err error) error {

@@ -88,3 +88,15 @@ func releasesWithout(t *testing.T, r *testenv.Redis, d *Driver, right string) {
 		t.Errorf("after the release it is taken: %v, %v", taken, err)
 	}
 }
+
+// A full server is named as such, in words that say what to do.
+func TestFullServerIsNamed(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	d := openDriver(t, r.Addr, nil)
+	r.Do(t, "CONFIG", "SET", "maxmemory", "1")
+	_, err := d.Acquire(t.Context(), request("k", time.Minute))
+	if !errors.Is(err, driver.ErrNotApplied) || !strings.Contains(err.Error(), "raise its maxmemory") {
+		t.Errorf("%v, want that nothing was changed, and what to do", err)
+	}
+}

@@ -103,6 +103,16 @@ func TestWaitThatEndsWhileTheStoreFails(t *testing.T) {
 	}
 }
 
+// A wait that is over before it began names the lock and the store, and that it was not asked.
+func TestWaitOfNoTime(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	out := b.run("run", "job", "--wait", "1ns", "--", "echo", "ran")
+	if out.code != 69 || out.out != "" || !strings.Contains(out.err, `"job"`) || !strings.Contains(out.err, "was not asked: --wait 1ns is over\n") {
+		t.Errorf("%+v, want 69, and the lock named", out)
+	}
+}
+
 // A store that answers, and does not let us in, is not waited for.
 func TestNoWaitForWrongPassword(t *testing.T) {
 	t.Parallel()
