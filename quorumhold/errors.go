@@ -34,7 +34,7 @@ type NodeFailure struct {
 }
 
 // spoke says whether a node has answered, be it that it cannot tell.
-func spoke(err error) bool { return err != nil && (!silent(err) || errors.Is(err, driver.ErrDamaged)) }
+func spoke(err error) bool { return err != nil && !silent(err) }
 
 // fail adds what node name has said instead, if anything.
 func (e *NoMajorityError) fail(name string, err error) {

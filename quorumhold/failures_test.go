@@ -286,6 +286,25 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
+// A node that says that what stands at a key is damaged has answered: other keys are well there.
+func TestADamagedKeyMakesNoNodeSuspect(t *testing.T) {
+	d := newLab(3, 0).client(t, broken{})
+	defer d.Close()
+	for err, suspect := range map[error]bool{fmt.Errorf("k: %w", driver.ErrDamaged): false, errors.New("cut"): true} {
+		n := &node{}
+		for range suspectAfter {
+			f, refused := d.admit(n, time.Now(), nil)
+			if refused != nil {
+				t.Fatal(refused)
+			}
+			d.answered(n, time.Now(), f, err)
+		}
+		if n.suspect != suspect {
+			t.Errorf("after %v: suspect = %v", err, n.suspect)
+		}
+	}
+}
+
 // A caller who waits goes on waiting while nodes abstain; one that does not is told who abstains and for how long.
 func TestAbstainingIsWaitedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

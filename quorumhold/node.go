@@ -151,7 +151,8 @@ func silent(err error) bool {
 	}
 	var held *driver.HeldError
 	return !errors.As(err, &held) && !errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrTokenPassed) &&
-		!errors.Is(err, driver.ErrAbstains) && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, ErrMismatch) && !errors.Is(err, driver.ErrTokensExhausted) && !errors.Is(err, context.Canceled)
+		!errors.Is(err, driver.ErrAbstains) && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, ErrMismatch) && !errors.Is(err, driver.ErrTokensExhausted) &&
+		!errors.Is(err, driver.ErrDamaged) && !errors.Is(err, context.Canceled)
 }
 
 // unheard says whether the node may not have done what it was told.
