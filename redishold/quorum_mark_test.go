@@ -110,10 +110,11 @@ func TestDamagedMarks(t *testing.T) {
 			addrs := testenv.Addrs(servers)
 			initQuorum(t, addrs, nil)
 			d := openQuorum(t, addrs, nil)
-			req := request("held", time.Minute/2)
+			req := request("k", time.Minute/2)
 			if _, err := d.Acquire(t.Context(), req); err != nil {
 				t.Fatal(err)
 			}
+			allHave(t, servers, req.Ref.Nonce) // who is late would write the mark anew
 			for _, s := range servers {
 				s.Do(t, "DEL", markKey)
 				s.Do(t, c.spoil...)
@@ -143,7 +144,7 @@ func TestDamagedMarks(t *testing.T) {
 				s.Do(t, "DEL", markKey)
 			}
 			initQuorum(t, addrs, nil)
-			if _, err := d.Acquire(t.Context(), request("k", time.Second)); err != nil {
+			if _, err := d.Acquire(t.Context(), request("other", time.Second)); err != nil {
 				t.Errorf("without the marks: %v", err)
 			}
 		})
