@@ -249,7 +249,7 @@ var journalCases = []testCase{
 		for _, key := range []string{"done", "failed", "lapsed"} {
 			r.forgotten(b, key)
 			// What has ended is not in the way of what follows, even if the store has not removed it yet.
-			r.finish(r.run(b, key, 1, 0), driver.Record{State: driver.JobDone, Keep: keep})
+			r.finish(r.run(b, key, 1, 0), driver.Record{State: driver.JobDone, Keep: time.Hour})
 			r.jobIs(a, key, driver.JobDone, 1, 0)
 		}
 		r.answered(b, r.claim("held", driver.Claim{}), driver.ErrSuspended)
