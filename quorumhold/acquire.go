@@ -141,7 +141,7 @@ func (a *attempt) vote(ctx context.Context) verdict {
 	t := a.term
 	var which []int
 	t.mu.Lock()
-	t.floor = max(a.req.Floor, driver.TokenAt(time.Now().Add(tokenLead)))
+	t.floor = max(a.req.Floor, cmp.Or(t.standing, driver.TokenAt(time.Now().Add(tokenLead))))
 	for i := range t.at {
 		if s := t.at[i].state; s != asking && s != granted {
 			which = append(which, i)

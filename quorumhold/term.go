@@ -24,6 +24,7 @@ type term struct {
 	phase    phase
 	minHold  time.Duration
 	floor    driver.Token
+	standing driver.Token // of the term of the same nonce that this one is to replace, if that stands
 	token    driver.Token // 0 as long as no majority has granted
 	deadline time.Time    // the sending of the last confirmed request + ttl
 	at       []place
@@ -186,11 +187,16 @@ func (t *term) ghost(i int) bool {
 	return t.at[i].ghost
 }
 
-// inherit takes over what is known of a term of the same nonce that this one is to replace.
+// inherit takes over what is known of a term of the same nonce that this one is to replace. If that stands, nodes which do not have it
+// are asked to begin with its token and no later one, or they could outvote those that have it, and the caller would be told two tokens
+// of one term.
 func (t *term) inherit(old *term) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	t.node = old.node
+	if old.phase == held && time.Now().Before(old.deadline) {
+		t.standing = old.token
+	}
 	for i := range old.at {
 		t.at[i].ghost = old.at[i].ghost || old.at[i].state == asking
 	}

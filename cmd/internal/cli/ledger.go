@@ -45,6 +45,9 @@ func (g *globals) openLedger() (driver.Driver, driver.Ledger, error) {
 
 // book returns the ledger to read, the traits of the store of the locks, and what to call when done.
 func (g *globals) book() (driver.Ledger, driver.Traits, func(), error) {
+	if err := existing(append(g.stores().URLs, g.Ledger)...); err != nil {
+		return nil, driver.Traits{}, nil, err
+	}
 	drv, err := g.openDriver()
 	if err != nil {
 		return nil, driver.Traits{}, nil, err

@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
 
@@ -46,6 +49,21 @@ func openStoreIn(url, namespace string, timeout time.Duration) (driver.Driver, e
 // isScheme tells a scheme from a user, a password or a host that stands first in what is not a URL.
 func isScheme(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789+-.") == ""
+}
+
+// existing refuses a file that is not there, for commands that only look: they would make it, and report that nothing is wrong in it. The
+// file of this user need not be there, since nobody has written its path.
+func existing(urls ...string) error {
+	for _, url := range urls {
+		scheme, path, _ := strings.Cut(url, ":")
+		if scheme != "sqlite" || path == "" {
+			continue
+		}
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return usage(fmt.Sprintf("there is no file %s: the path is wrong, or no lock has been used in it yet", path))
+		}
+	}
+	return nil
 }
 
 func openSQLite(path, namespace string) (driver.Driver, error) {

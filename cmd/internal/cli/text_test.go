@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -136,5 +139,34 @@ func TestUsageTouchesNothing(t *testing.T) {
 		if code := Main(append([]string{args[0], "--json"}, args[1:]...), &out, &errs); code != exitUsage || !json.Valid(errs.Bytes()) {
 			t.Errorf("%q with --json: %d, %q", args, code, errs.String())
 		}
+	}
+}
+
+// Commands that only look do not make the file whose path was mistyped, and do not report that all is well in it.
+func TestLookingMakesNoFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "typo.db")
+	for _, args := range [][]string{
+		{"ls"}, {"inspect", "job"}, {"break", "job"}, {"jobs", "ls"}, {"review"}, {"review", "--fail-on", "error"},
+	} {
+		var out, errs bytes.Buffer
+		code := Main(append(args, "--store", "sqlite:"+path), &out, &errs)
+		if code != exitUsage || out.Len() != 0 || !strings.Contains(errs.String(), "there is no file "+path) {
+			t.Errorf("%q: %d, %q, %q", args, code, out.String(), errs.String())
+		}
+	}
+	var out, errs bytes.Buffer
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s was made: %v", path, err)
+	}
+	if code := Main([]string{"doctor", "--store", "sqlite:" + path}, &out, &errs); code != exitOK {
+		t.Errorf("doctor, which says whether a file will do: %d, %q", code, errs.String())
+	}
+	if code := Main([]string{"ls", "--store", "sqlite:" + path}, &out, &errs); code != exitOK {
+		t.Errorf("ls of a file that is there: %d, %q", code, errs.String())
+	}
+	errs.Reset()
+	if code := Main([]string{"review", "--store", "sqlite:" + path, "--ledger", "sqlite:" + path + "2"}, &out, &errs); code != exitUsage ||
+		!strings.Contains(errs.String(), "there is no file "+path+"2") {
+		t.Errorf("a ledger that is not there: %d, %q", code, errs.String())
 	}
 }
