@@ -130,7 +130,7 @@ var renewCases = []testCase{
 		const n = 600 // more than the caller sends at once
 		reqs := make([]*driver.RenewRequest, n)
 		for i := range reqs {
-			t := r.acquire(d, fmt.Sprintf("k%d", i), r.long/2)
+			t := r.acquire(d, fmt.Sprintf("k%d", i), r.long)
 			reqs[i] = &driver.RenewRequest{Ref: t.ref, TTL: r.long}
 		}
 		for i, res := range batch.RenewBatch(r.ctx, reqs) {

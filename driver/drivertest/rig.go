@@ -65,7 +65,7 @@ func (r *rig) do(tc testCase) {
 		}
 	}()
 	r.traits = r.open().Traits()
-	r.short = max(2*r.traits.MinTTL, 200*time.Millisecond)
+	r.short = max(2*r.traits.MinTTL, 200*time.Millisecond, r.h.Straggle) // a call has no longer to be answered
 	r.long = time.Hour
 	if r.traits.MaxTTL > 0 {
 		r.long = min(r.long, r.traits.MaxTTL)
