@@ -18,7 +18,7 @@ import (
 // A Process is a server that a test started.
 type Process struct {
 	cmd  *exec.Cmd
-	out  output
+	out  Output
 	done chan struct{} // closed when it has ended
 	err  error         // how; readable when done is closed
 }
@@ -103,19 +103,21 @@ func (p *Process) ended() error {
 	}
 }
 
-// output is what a process has written, safe for concurrent use.
-type output struct {
+// Output is what is written to it, such as a log, and can be read meanwhile.
+type Output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (o *output) Write(b []byte) (int, error) {
+// Write implements io.Writer.
+func (o *Output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.Write(b)
 }
 
-func (o *output) String() string {
+// String is all that was written so far.
+func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.String()
