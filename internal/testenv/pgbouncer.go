@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/holdlock/holdlock/internal/pguser"
 )
 
 // A Pgbouncer is a pooler in front of a server.
@@ -55,7 +57,7 @@ func (b *Pgbouncer) start(tb testing.TB) error {
 	if err != nil {
 		return err
 	}
-	b.Process = startUntilEnd(tb, asPostgres(exec.Command(need(tb, "pgbouncer", "apt-get install pgbouncer"), ini)))
+	b.Process = startUntilEnd(tb, pguser.As(exec.Command(need(tb, "pgbouncer", "apt-get install pgbouncer"), ini)))
 	for give := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if err := b.ended(); err != nil {
 			return err

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/holdlock/holdlock/internal/pguser"
 )
 
 const installPostgres = "apt-get install postgresql"
@@ -50,7 +52,7 @@ func newPostgres(tb testing.TB, env []string, settings ...string) *Postgres {
 	dir := postgresDir(tb)
 	p := &Postgres{Socket: dir, Data: filepath.Join(dir, "data"), settings: settings, env: env}
 	template := postgresTemplate(tb)
-	if out, err := asPostgres(exec.Command("cp", "-R", template, p.Data)).CombinedOutput(); err != nil {
+	if out, err := pguser.As(exec.Command("cp", "-R", template, p.Data)).CombinedOutput(); err != nil {
 		tb.Fatalf("copying the data directory: %v\n%s", err, out)
 	}
 	var err error
@@ -73,7 +75,7 @@ func (p *Postgres) start(tb testing.TB) error {
 	for _, s := range p.settings {
 		args = append(args, "-c", s)
 	}
-	cmd := asPostgres(exec.Command(postgresProgram(tb, "postgres"), args...))
+	cmd := pguser.As(exec.Command(postgresProgram(tb, "postgres"), args...))
 	cmd.Env = append(os.Environ(), append([]string{"LC_ALL=C"}, p.env...)...)
 	p.Process = startUntilEnd(tb, cmd)
 	for give := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
@@ -222,9 +224,7 @@ func postgresDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "holdlock-pg-")
 	if err == nil {
-		if id := postgresUser(); id != nil {
-			err = os.Chown(dir, int(id.Uid), int(id.Gid))
-		}
+		err = pguser.Own(dir)
 	}
 	if err != nil {
 		tb.Fatalf("a directory for postgres: %v", err)
@@ -246,7 +246,7 @@ func postgresTemplate(tb testing.TB) string {
 	defer postgresOnce.Unlock()
 	if postgresOnce.dir == "" {
 		dir := postgresDir(tb)
-		cmd := asPostgres(exec.Command(initdb, "-D", filepath.Join(dir, "data"), "-U", "postgres", "-A", "trust",
+		cmd := pguser.As(exec.Command(initdb, "-D", filepath.Join(dir, "data"), "-U", "postgres", "-A", "trust",
 			"-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			_ = os.RemoveAll(dir)
@@ -309,7 +309,7 @@ func (p *Postgres) StartReplica(tb testing.TB) *Postgres {
 	tb.Helper()
 	dir := postgresDir(tb)
 	r := &Postgres{Socket: dir, Data: filepath.Join(dir, "data")}
-	cmd := asPostgres(exec.Command(postgresProgram(tb, "pg_basebackup"), "-R", "-X", "stream", "--no-sync", "-c", "fast",
+	cmd := pguser.As(exec.Command(postgresProgram(tb, "pg_basebackup"), "-R", "-X", "stream", "--no-sync", "-c", "fast",
 		"-D", r.Data, "-d", p.URL()))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		tb.Fatalf("pg_basebackup: %v\n%s", err, out)

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdlock/holdlock/cmd/lab/child"
+	"github.com/holdlock/holdlock/internal/pguser"
 )
 
 // A Postgres is one PostgreSQL server with a data directory of its own. It listens on a loopback port and trusts everybody,
@@ -40,11 +41,11 @@ func (d *Dir) StartPostgres(ctx context.Context) (*Postgres, error) {
 	}
 	// Its user may not make directories in ours.
 	home := d.Path("postgres")
-	if err := errors.Join(os.Mkdir(home, 0o700), ownedByPostgres(home)); err != nil {
+	if err := errors.Join(os.Mkdir(home, 0o700), pguser.Own(home)); err != nil {
 		return nil, err
 	}
 	p := &Postgres{data: filepath.Join(home, "data")}
-	cmd := asPostgres(exec.Command(initdb, "-D", p.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"))
+	cmd := pguser.As(exec.Command(initdb, "-D", p.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions"))
 	out := &output{}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := child.Run(ctx, cmd); err != nil {
@@ -70,7 +71,7 @@ func (p *Postgres) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd := asPostgres(exec.Command(program, "-D", p.data, "-p", strconv.Itoa(p.port), "-c", "listen_addresses=127.0.0.1",
+	cmd := pguser.As(exec.Command(program, "-D", p.data, "-p", strconv.Itoa(p.port), "-c", "listen_addresses=127.0.0.1",
 		"-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=100", "-c", "log_timezone=UTC"))
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	p.out = &output{}

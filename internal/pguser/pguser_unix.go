@@ -1,6 +1,7 @@
 //go:build unix
 
-package testenv
+// Package pguser runs the programs of a PostgreSQL server as a user other than root, as which they refuse to run.
+package pguser
 
 import (
 	"os"
@@ -10,8 +11,8 @@ import (
 	"syscall"
 )
 
-// postgresUser returns whom to run the server as, which refuses to run as root, or nil if this process will do.
-func postgresUser() *syscall.Credential {
+// credential is of whom to run the server as, or nil if this process will do.
+func credential() *syscall.Credential {
 	if os.Getuid() != 0 {
 		return nil
 	}
@@ -29,11 +30,19 @@ func postgresUser() *syscall.Credential {
 	return nil
 }
 
-// asPostgres has a command run as that user.
-func asPostgres(cmd *exec.Cmd) *exec.Cmd {
-	if id := postgresUser(); id != nil {
+// As has a command run as that user, and returns it.
+func As(cmd *exec.Cmd) *exec.Cmd {
+	if id := credential(); id != nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: id}
 		cmd.Dir = "/" // it may not be allowed to be where we are
 	}
 	return cmd
+}
+
+// Own gives that user a file or directory.
+func Own(path string) error {
+	if id := credential(); id != nil {
+		return os.Chown(path, int(id.Uid), int(id.Gid))
+	}
+	return nil
 }
