@@ -127,6 +127,9 @@ type Grant struct {
 	Previous Ending
 	// Prior describes that term if Previous is Lapsed or Broken and the store still knows it; otherwise nil.
 	Prior *Term
+	// PriorToken is the token of that term if Previous is Released and the store still knows it; otherwise 0. A store that is made
+	// of several needs it to find out which of them tells of the latest term.
+	PriorToken Token
 	// Job is the record of the job if the request had Once.
 	Job *Job
 }

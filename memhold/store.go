@@ -32,6 +32,7 @@ type slot struct {
 	free   time.Time     // the key is taken before this moment, and free from it on
 	ending driver.Ending // how the last term ended, or will have ended if nothing happens until free
 	term   *term         // the last term; nil once it is released
+	last   driver.Token  // of the last term if it was released
 	prior  *driver.Term  // of a term that was undone: the one before, as if nothing had come since; ending says how it ended
 	job    *job          // the record of the job that the key names; nil if there is none; see job.go
 }
@@ -44,6 +45,7 @@ type term struct {
 	broken   string        // by whom and why
 	previous driver.Ending // of the term before, to be told again to a caller who did not hear it
 	prior    *driver.Term
+	last     driver.Token // of the term before, if it was released
 }
 
 func (s *slot) taken(now time.Time) bool      { return now.Before(s.free) }
@@ -86,7 +88,7 @@ func (s *Store) acquire(now time.Time, req *driver.AcquireRequest) (driver.Grant
 
 // grant is what is told to the holder of the term that stands.
 func (s *slot) grant() driver.Grant {
-	return driver.Grant{Token: s.token, Previous: s.term.previous, Prior: s.term.prior}
+	return driver.Grant{Token: s.token, Previous: s.term.previous, Prior: s.term.prior, PriorToken: s.term.last}
 }
 
 // start begins a term of a key that is free.
@@ -105,10 +107,11 @@ func (s *Store) start(now time.Time, req *driver.AcquireRequest) (driver.Grant, 
 		prior := at.describe(key, now)
 		grant.Prior = &prior
 	} else {
-		grant.Prior = at.prior
+		grant.Prior, grant.PriorToken = at.prior, at.last
 	}
 	*at = slot{token: token, free: now.Add(max(req.TTL, req.MinHold)), ending: driver.Lapsed, term: &term{
 		nonce: req.Ref.Nonce, holder: req.Holder, acquired: now, previous: grant.Previous, prior: grant.Prior,
+		last: grant.PriorToken,
 	}, job: at.job}
 	if req.Once != nil {
 		at.claim(now, req)
@@ -181,12 +184,11 @@ func (s *Store) release(now time.Time, req *driver.ReleaseRequest) error {
 		}
 		return err
 	}
-	ending, prior := driver.Released, (*driver.Term)(nil)
-	if t := at.term; req.Undo && t.prior != nil {
-		ending, prior = t.previous, t.prior
+	at.ending, at.prior, at.last = driver.Released, nil, at.token
+	if t := at.term; req.Undo { // as if it had never been
+		at.ending, at.prior, at.last = t.previous, t.prior, t.last
 	}
-	// A slot that is taken without a term is cooling.
-	at.term, at.ending, at.prior, at.free = nil, ending, prior, now.Add(req.KeepFor)
+	at.term, at.free = nil, now.Add(req.KeepFor) // a slot that is taken without a term is cooling
 	if req.Record != nil && req.Record.State != driver.JobOpen {
 		s.wakeAll(req.Ref.Key)
 	}

@@ -94,7 +94,7 @@ func (a *attempt) run(ctx context.Context) (driver.Grant, error) {
 			d.pace.Store(int64(took))
 		}
 		if v == won {
-			return a.grant(), nil
+			return a.grant(a.ending(ctx, took)), nil
 		}
 		o := a.outlook()
 		last := round+1 >= maxRounds || time.Since(a.start) > a.req.TTL/4
@@ -330,27 +330,17 @@ func (t *term) rivals() rivals {
 	return r
 }
 
-// grant makes the won term the one that is held.
-func (a *attempt) grant() driver.Grant {
-	t, d := a.term, a.d
+// grant makes the won term the one that is held, and tells how the one before ended.
+func (a *attempt) grant(g driver.Grant) driver.Grant {
+	t := a.term
 	t.mu.Lock()
 	t.phase, t.deadline = held, a.start.Add(t.ttl)
-	g := driver.Grant{Token: t.token}
-	var told []driver.Grant
+	g.Token = t.token
 	for i := range t.at {
-		p := &t.at[i]
-		if p.state == granted {
-			told = append(told, p.grant)
-		}
-		p.grant = driver.Grant{}
-		p.other = driver.Term{}
-	}
-	g.Previous, g.Prior = lastEnding(told, (d.need+1)/2, d.need)
-	if how, prior := d.endings.take(t.ref.Key); how != driver.None && g.Prior == nil {
-		g.Previous, g.Prior = how, prior
+		t.at[i].grant, t.at[i].other = driver.Grant{}, driver.Term{}
 	}
 	t.mu.Unlock()
-	d.keep(t)
+	a.d.keep(t)
 	return g
 }
 

@@ -85,8 +85,8 @@
 // Availability while a majority is down or abstains. Order among those who wait. Exclusion when clocks of nodes are stepped,
 // when a node is restored from an old copy and its mark with it, or when a replica takes over for a node; tokens are still
 // in order then, unless a counter was lost as well. A term that another process renews than the one that acquired it is
-// right as long as no seed of it was delayed beyond its end. How the term before ended is told by those nodes that saw it.
-// One that was given to a failed attempt since goes on telling it, unless the attempt ran out there before it was undone.
+// right as long as no seed of it was delayed beyond its end. How the term before ended is told by those nodes that saw it
+// (endings.go): an attempt that failed and could not be given back can be taken for a term that lapsed, where nodes are silent.
 //
 // Both parts are modelled in verify/quorum_token.pml and verify/quorum_abstain.pml, and how a term is given back in
 // verify/quorum_release.pml, each with variants that lack a rule and in which spin finds the error.

@@ -45,7 +45,6 @@ type Driver struct {
 	swept   time.Time // see forget.go
 
 	retired retirement
-	endings endings
 	pace    atomic.Int64 // ns that the last round took until it was decided
 }
 
@@ -85,7 +84,6 @@ func NewDriver(nodes []driver.Driver, opts *Options) (*Driver, error) {
 	d := &Driver{
 		need: len(nodes)/2 + 1, opts: o, random: rand.N[time.Duration], closing: make(chan struct{}),
 		terms: map[driver.Ref]*term{}, watches: map[*watch]struct{}{}, retired: retirement{nodes: map[driver.Ref]int{}},
-		endings: endings{byKey: map[string]ending{}},
 	}
 	names := map[string]int{}
 	for i, drv := range nodes {

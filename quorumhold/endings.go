@@ -1,85 +1,97 @@
 package quorumhold
 
 import (
-	"sync"
+	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
 )
 
-// When a term runs out, the nodes free it within milliseconds of each other, and whoever polls meanwhile is granted some of
-// them, fails, and gives them back. A node that has heard of that by the next grant still tells of the term before; one that
-// has not may call it released. So what a failed attempt was told of a lapse is kept for a moment as well, for the next attempt
-// of this process.
-const (
-	keepEnding = 2 * time.Second
-	maxEndings = 1024
-)
+// How the term before ended is told by each node of the last term that stood there, and nodes miss terms, and ends of terms. Tokens
+// say which of them tells of the latest. That has stood on a majority, so one of those that are heard has seen it, unless it has
+// forgotten. If some say that it was given back, it was, and the others have missed that. But a term of which too few nodes tell was
+// never won: they granted it to an attempt that failed, whose process could not give it back.
 
-type endings struct {
-	mu    sync.Mutex
-	byKey map[string]ending
-}
-
-type ending struct {
-	how   driver.Ending
-	prior *driver.Term
-	until time.Time
-}
-
-// keep remembers what the nodes told of a term that is now given back.
-func (e *endings) keep(key string, g driver.Grant) {
-	if g.Previous != driver.Lapsed && g.Previous != driver.Broken {
-		return
+// lastEnding says how the term before ended, from what nodes tell. So many others are silent. It is not sure of an end that only few
+// tell of, which those that are silent may know better.
+func lastEnding(told []driver.Grant, silent, need int) (g driver.Grant, sure bool) {
+	terms := map[driver.Token][]driver.Grant{}
+	nameless := map[driver.Ending]int{} // of which no token is told
+	for _, one := range told {
+		if token := lastToken(one); token != 0 {
+			terms[token] = append(terms[token], one)
+		} else {
+			nameless[one.Previous]++
+			silent++
+		}
 	}
-	now := time.Now()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.byKey) >= maxEndings {
-		for k, x := range e.byKey {
-			if now.After(x.until) {
-				delete(e.byKey, k)
+	if nameless[driver.Released] >= need {
+		return driver.Grant{Previous: driver.Released}, true
+	}
+	for _, token := range slices.Backward(slices.Sorted(maps.Keys(terms))) {
+		tell := terms[token]
+		g := slices.MaxFunc(tell, func(a, b driver.Grant) int { return finality(a.Previous) - finality(b.Previous) })
+		if g.Previous == driver.Released || len(tell)+silent >= need {
+			return driver.Grant{Previous: g.Previous, Prior: g.Prior, PriorToken: g.PriorToken}, g.Previous == driver.Released || len(tell) >= need
+		}
+	}
+	for _, e := range []driver.Ending{driver.Broken, driver.Lapsed} {
+		if nameless[e] >= (need+1)/2 {
+			return driver.Grant{Previous: e}, true
+		}
+	}
+	if nameless[driver.Released] > 0 {
+		return driver.Grant{Previous: driver.Released}, true
+	}
+	return driver.Grant{}, true
+}
+
+// lastToken is the token of the term of which a node tells, or 0 if it does not say.
+func lastToken(g driver.Grant) driver.Token {
+	if g.Prior != nil {
+		return g.Prior.Token
+	}
+	return g.PriorToken
+}
+
+// finality orders what nodes say of the end of one term. It runs out, or may be broken, where it is not given back.
+func finality(e driver.Ending) int {
+	return slices.Index([]driver.Ending{driver.None, driver.Lapsed, driver.Broken, driver.Released}, e)
+}
+
+// ending says how the term before the one that was won ended. If that is not sure, those who have not answered yet are waited for,
+// about as long as the vote has taken.
+func (a *attempt) ending(ctx context.Context, took time.Duration) driver.Grant {
+	t, d := a.term, a.d
+	wait := time.NewTimer(min(max(took, pauseMin), pauseMax))
+	defer wait.Stop()
+	for {
+		var told []driver.Grant
+		open := 0
+		t.mu.Lock()
+		for i := range t.at {
+			switch t.at[i].state {
+			case granted:
+				told = append(told, t.at[i].grant)
+			case asking:
+				open++
 			}
 		}
-	}
-	if len(e.byKey) < maxEndings {
-		e.byKey[key] = ending{g.Previous, g.Prior, now.Add(keepEnding)}
-	}
-}
-
-// take returns what was kept, once.
-func (e *endings) take(key string) (driver.Ending, *driver.Term) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	x, ok := e.byKey[key]
-	delete(e.byKey, key)
-	if !ok || time.Now().After(x.until) {
-		return driver.None, nil
-	}
-	return x.how, x.prior
-}
-
-// lastEnding says how the term before ended, from what the nodes of a majority were told. Not all of them have seen it
-// stand, and some have since been granted to attempts that failed, which they may call released: so a lapse counts if enough of
-// them say the same. If a majority calls the last term released, it was; others have missed that term and tell of an older one.
-func lastEnding(told []driver.Grant, enough, need int) (how driver.Ending, prior *driver.Term) {
-	votes := map[driver.Ending]int{}
-	for _, g := range told {
-		votes[g.Previous]++
-	}
-	if votes[driver.Released] >= need {
-		return driver.Released, nil
-	}
-	for _, e := range []driver.Ending{driver.Broken, driver.Lapsed, driver.Released} {
-		if n := votes[e]; n >= enough && n > 0 || e == driver.Released && n > 0 {
-			how = e
-			break
+		t.mu.Unlock()
+		g, sure := lastEnding(told, len(t.at)-len(told), d.need)
+		if sure || open == 0 {
+			return g
+		}
+		select {
+		case <-t.changed:
+		case <-wait.C:
+			return g
+		case <-ctx.Done():
+			return g
+		case <-d.closing:
+			return g
 		}
 	}
-	for _, g := range told {
-		if g.Previous == how && g.Prior != nil && (prior == nil || g.Prior.Token < prior.Token) {
-			prior = g.Prior
-		}
-	}
-	return how, prior
 }

@@ -244,7 +244,6 @@ func (t *term) end() {
 				which = append(which, i)
 				ghost[i] = p.ghost
 				t.d.retired.add(t.ref, 1)
-				t.d.endings.keep(t.ref.Key, p.grant)
 			}
 		}
 	}

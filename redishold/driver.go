@@ -253,7 +253,12 @@ func (d *Driver) held(verb, key string, rest []string) error {
 // granted is the grant in a reply: token, how the term before ended, and what is known of it.
 func (d *Driver) granted(key string, rest []string) (g driver.Grant, err error) {
 	g.Previous = endingOf(rest[1])
-	if g.Token, err = d.token(rest[0]); err == nil {
+	g.Token, err = d.token(rest[0])
+	switch {
+	case err != nil:
+	case g.Previous == driver.Released && rest[2] != "":
+		g.PriorToken, err = d.token(rest[2])
+	default:
 		g.Prior, err = parsePrior(key, rest[2])
 	}
 	if g.Prior != nil && d.plain {

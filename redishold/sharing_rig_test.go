@@ -299,7 +299,7 @@ func (p *played) do(args []any) any {
 		case which == playedTurns.source:
 			words += "n"
 		default:
-			words += "r"
+			words += "K"
 		}
 	}
 	if words = "0000000000000001" + words; len(rest) == 1 {

@@ -150,7 +150,7 @@ func ownAnswers(r *sharing) {
 		case strings.HasPrefix(arg, "turn"):
 			want := byte('n')
 			if a.r.script == playedTurns2 {
-				want = 'r'
+				want = wordKept
 			}
 			r.want(t.word == want && t.now == 1 && t.rest == nil, "%s was told %q %v", arg, t.word, t.rest)
 		default:
@@ -355,13 +355,14 @@ func TestAnswersOfTurns(t *testing.T) {
 	type answers func(members []*member, reply any, err error)
 	wrong := func(answer answers) string {
 		members := []*member{{}, {}, {}, {}}
-		answer(members, []any{"0000000000000007n?r?", "second", refusal("ERR fourth")}, nil)
-		for i, want := range []turn{{word: 'n', now: 7}, {word: '?', now: 7, rest: "second"}, {word: 'r', now: 7}, {word: '?', now: 7, rest: refusal("ERR fourth")}} {
+		answer(members, []any{"0000000000000007n?r0000000000000005?", "second", refusal("ERR fourth")}, nil)
+		for i, want := range []turn{{word: 'n', now: 7}, {word: '?', now: 7, rest: "second"}, {word: 'r', now: 7, last: 5}, {word: '?', now: 7, rest: refusal("ERR fourth")}} {
 			if members[i].turn != want || (members[i].err != nil) != (i == 3) {
 				return fmt.Sprintf("%d: %+v, %v", i, members[i].turn, members[i].err)
 			}
 		}
-		for _, reply := range []any{nil, "", "0000000000000007nr", []any{"0000000000000007n??r", "one alone"}, []any{"0000000000000007nrnr", "too many"}, 7} {
+		for _, reply := range []any{nil, "", "0000000000000007nK", "0000000000000007nKKr000000000000005", []any{"0000000000000007n??K", "one alone"}, []any{"0000000000000007nKnK", "too many"},
+			"0000000000000007nKnKK", 7} {
 			answer(members, reply, nil)
 			for i, m := range members {
 				if m.err == nil {

@@ -2,6 +2,7 @@ package redishold
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -27,13 +28,16 @@ type turn struct {
 	// The answer: a word, with the time of the server, µs, or '?' and what the general script has answered.
 	word byte
 	now  driver.Token
+	last driver.Token // of the term before
 	rest any
 }
 
 // Words of turn.lua.
 const (
-	wordGeneral = '?'
-	wordKept    = 'K' // as in the answer of release.lua
+	wordGeneral  = '?'
+	wordKept     = 'K' // as in the answer of release.lua
+	wordNone     = 'n' // granted, and there was no term before
+	wordReleased = 'r' // granted, and the term before was released; its token follows
 )
 
 // turns says whether this store has the script.
@@ -61,10 +65,10 @@ func packRelease(nonce string) string { return "R" + nonce + randomHex(8) }
 func (t *turn) grant(floor driver.Token) driver.Grant {
 	const horizon = 1_000_000 // µs: a floor is not followed further
 	ending := driver.Released
-	if t.word == 'n' {
+	if t.word == wordNone {
 		ending = driver.None
 	}
-	return driver.Grant{Token: max(t.now, min(floor, t.now+horizon)), Previous: ending}
+	return driver.Grant{Token: max(t.now, min(floor, t.now+horizon)), Previous: ending, PriorToken: t.last}
 }
 
 // writeDigits writes n with 16 digits. A greater one becomes the greatest, which no clock reaches.
@@ -100,26 +104,56 @@ func answerTurns(members []*member, reply any, err error) {
 		text, ok = parts[0].(string)
 		parts = parts[1:]
 	}
-	const digits = 16
-	var now uint64
-	if err == nil {
-		if ok = ok && len(text) == digits+len(members); ok {
-			now, err = strconv.ParseUint(text[:digits], 10, 64)
-		}
-		if !ok || err != nil || strings.Count(text[digits:], string(rune(wordGeneral))) != len(parts) {
-			err = fmt.Errorf("the script answered %.200v", reply)
-		}
+	if err == nil && (!ok || readTurns(members, text, parts) != nil) {
+		err = fmt.Errorf("the script answered %.200v", reply)
 	}
-	for i, r := range members {
+	for _, r := range members {
 		if r.err = err; err != nil {
 			continue
 		}
-		r.turn.now, r.turn.word = driver.Token(now), text[digits+i]
-		if r.turn.word == wordGeneral {
-			r.turn.rest, parts = parts[0], parts[1:]
-			if reply, failed := r.turn.rest.(redis.Error); failed {
-				r.err = reply
-			}
+		if reply, failed := r.turn.rest.(redis.Error); failed {
+			r.err = reply
 		}
 	}
+}
+
+var errTurns = errors.New("not an answer of the script")
+
+// readTurns reads what was answered: the time, a word for each, and what the general script has answered to those with a ?.
+func readTurns(members []*member, text string, rest []any) error {
+	now, text, err := cutDigits(text)
+	if err != nil {
+		return err
+	}
+	for _, r := range members {
+		if text == "" {
+			return errTurns
+		}
+		r.turn.now, r.turn.word, text = now, text[0], text[1:]
+		switch r.turn.word {
+		case wordReleased:
+			if r.turn.last, text, err = cutDigits(text); err != nil {
+				return err
+			}
+		case wordGeneral:
+			if len(rest) == 0 {
+				return errTurns
+			}
+			r.turn.rest, rest = rest[0], rest[1:]
+		}
+	}
+	if text != "" || len(rest) > 0 {
+		return errTurns
+	}
+	return nil
+}
+
+// cutDigits reads a number of 16 digits.
+func cutDigits(text string) (n driver.Token, rest string, err error) {
+	const digits = 16
+	if len(text) < digits {
+		return 0, "", errTurns
+	}
+	u, err := strconv.ParseUint(text[:digits], 10, 64)
+	return driver.Token(u), text[digits:], err
 }

@@ -26,11 +26,12 @@ import (
 //	19     16  token, decimal
 //	35     16  H, B: when the term started, µs; R: the id of the call that released it
 //	51     32  nonce of the term
-//	83     1   how the term before ended: n none, r released, l lapsed, b broken; R: how the term before one that was
-//	           undone ended, if that was l or b, else n
+//	83     1   how the term before ended: n none, r released, l lapsed, b broken; R: n, or of a term that was undone
+//	           how the one before ended, with u instead of n
 //	84         four lines, each begun by a newline:
 //	           holder, JSON; by whom it was broken, a JSON string, or empty;
-//	           prior: token, start, nonce, holder, tab, by whom broken, of the term before if it lapsed or was broken;
+//	           prior: token, start, nonce, holder, tab, by whom broken, of the term before if it lapsed or was broken; its
+//	           token alone if it was released;
 //	           undone: nonces not to be granted any more, each followed by 16 digits: until when
 //
 // A place in line is: nonce, 32; process, 16; TTL in µs, 16 digits; holder, JSON. The process is alive while the key

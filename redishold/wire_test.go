@@ -77,6 +77,16 @@ func TestWireLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	show("handed over")
+	if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: next.Ref, Undo: true, Answered: true}); err != nil {
+		t.Fatal(err)
+	}
+	show("its grant undone")
+	r.Do(t, "FLUSHALL")
+	grant(t, d, req)
+	if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref, Undo: true, Answered: true}); err != nil {
+		t.Fatal(err)
+	}
+	show("the first one undone")
 	r.Do(t, "FLUSHALL")
 	showRecords(t, r, d, &got)
 
@@ -182,6 +192,7 @@ func normal(s string) string {
 	}
 	s = regexp.MustCompile(`[0-9a-f]{32}[0-9]{16}`).ReplaceAllString(s, "<undone>")
 	s = regexp.MustCompile(`[0-9]{32}`).ReplaceAllString(s, "<number><number>")
+	s = regexp.MustCompile(`\n[0-9]{16}\n`).ReplaceAllString(s, "\n<number>\n")
 	s = regexp.MustCompile(`^[0-9a-f]{16}1$`).ReplaceAllString(s, "<process>1")
 	return s
 }

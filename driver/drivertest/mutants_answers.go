@@ -356,6 +356,15 @@ func answerMutants() []Mutant {
 			Wrap:  granting(func(g *driver.Grant) { g.Previous = driver.Lapsed }),
 		},
 		{
+			Name:  "tells its own token as that of the term before",
+			Cases: []string{"R10/TheTokenOfAReleasedTerm"},
+			Wrap: granting(func(g *driver.Grant) {
+				if g.Previous == driver.Released {
+					g.PriorToken = g.Token
+				}
+			}),
+		},
+		{
 			Name:  "calls released what was undone",
 			Cases: []string{"R10/AnUndoneTermLeavesTheEnding"},
 			Wrap: bend(func(b *bent) {

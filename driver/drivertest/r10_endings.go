@@ -62,6 +62,23 @@ var endingCases = []testCase{
 		}
 		r.follows(r.acquire(a, "other", r.long), driver.Released)
 	}},
+	{"R10/TheTokenOfAReleasedTerm", func(r *rig) {
+		// It may be told, and then it is that of the last term that was not undone.
+		a, b := r.open(), r.open()
+		released := r.acquire(a, "k", r.long)
+		r.release(released)
+		for range 3 {
+			r.calm()
+			t := r.acquire(b, "k", r.long)
+			r.follows(t, driver.Released)
+			if t.PriorToken != 0 && t.PriorToken != released.Token {
+				r.Errorf("R10: PriorToken = %d, want %d or none", t.PriorToken, released.Token)
+			}
+			if err := r.undo(b, t.ref); err != nil {
+				r.Fatalf("R5: undo of a term that stands: %v", err)
+			}
+		}
+	}},
 	{"R10/ALapseAfterRenewalsIsTold", func(r *rig) {
 		d := r.open()
 		t := r.acquire(d, "k", r.short)

@@ -60,16 +60,17 @@ local function put(key, s, oom)
   end
 end
 
--- after returns how the term of a slot that is free has ended, what is told of it, and what is to be refused.
+-- after returns how the term of a slot that is free has ended, what is told of it, and what is to be refused. Of one that was
+-- released its token is told.
 local function after(s)
   local st = state(s)
-  if st == 'R' and #s == 88 then return 'r', '', '' end
+  if st == 'R' and #s == 88 and sub(s, 84, 84) == 'n' then return 'r', sub(s, 20, 35), '' end
   local holder, broken, _, undone = texts(s)
   undone = live(undone)
   if st == 'R' then
     local e = sub(s, 84, 84)
-    if e == 'n' then return 'r', '', undone end
-    return e, (select(3, texts(s))), undone  -- the last one was undone
+    if e == 'n' then return 'r', sub(s, 20, 35), undone end
+    return e == 'u' and 'n' or e, (select(3, texts(s))), undone  -- the last one was undone
   end
   if st == 'N' then return 'n', '', undone end
   return st == 'H' and 'l' or 'b', sub(s, 20, 83) .. holder .. '\t' .. broken, undone

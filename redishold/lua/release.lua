@@ -14,7 +14,8 @@ if holds(s, mine) then
     local _, _, before, more = texts(s)
     undone = more
     -- Nothing was done under a term that is undone, so the next one is told how the one before ended.
-    if undo and before ~= '' then ending, prior = sub(s, 84, 84), before end
+    if undo then ending, prior = sub(s, 84, 84), before end
+    if undo and ending == 'n' then ending = 'u' end
   end
   local flag = beside(s)
   -- Without cooling it is free since ever: a clock that steps back must not close it again.
