@@ -32,9 +32,10 @@ func lastEnding(told []driver.Grant, silent, need int) (g driver.Grant, sure boo
 	}
 	for _, token := range slices.Backward(slices.Sorted(maps.Keys(terms))) {
 		tell := terms[token]
-		g := slices.MaxFunc(tell, func(a, b driver.Grant) int { return finality(a.Previous) - finality(b.Previous) })
-		if g.Previous == driver.Released || len(tell)+silent >= need {
-			return driver.Grant{Previous: g.Previous, Prior: g.Prior, PriorToken: g.PriorToken}, g.Previous == driver.Released || len(tell) >= need
+		how, sure := endOfOne(tell, need)
+		if how == driver.Released || len(tell)+silent >= need {
+			g := tell[slices.IndexFunc(tell, func(g driver.Grant) bool { return g.Previous == how })]
+			return driver.Grant{Previous: how, Prior: g.Prior, PriorToken: g.PriorToken}, sure
 		}
 	}
 	for _, e := range []driver.Ending{driver.Broken, driver.Lapsed} {
@@ -56,9 +57,22 @@ func lastToken(g driver.Grant) driver.Token {
 	return g.PriorToken
 }
 
-// finality orders what nodes say of the end of one term. It runs out, or may be broken, where it is not given back.
-func finality(e driver.Ending) int {
-	return slices.Index([]driver.Ending{driver.None, driver.Lapsed, driver.Broken, driver.Released}, e)
+// endOfOne says how a term has ended of which all these tell. It runs out where it is not given back. One that is broken may be given
+// back, and one that is broken at once may be given back where that has not arrived: so it is as most of those say.
+func endOfOne(tell []driver.Grant, need int) (how driver.Ending, sure bool) {
+	votes := map[driver.Ending]int{}
+	for _, g := range tell {
+		votes[g.Previous]++
+	}
+	broken, released := votes[driver.Broken], votes[driver.Released]
+	switch {
+	case broken > 0 && broken >= released:
+		return driver.Broken, broken >= need || released == 0 && len(tell) >= need
+	case released > 0:
+		return driver.Released, broken == 0 || released >= need
+	default:
+		return driver.Lapsed, len(tell) >= need
+	}
 }
 
 // ending says how the term before the one that was won ended. If that is not sure, those who have not answered yet are waited for,
