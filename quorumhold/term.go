@@ -188,8 +188,8 @@ func (t *term) ghost(i int) bool {
 }
 
 // inherit takes over what is known of a term of the same nonce that this one is to replace. If that stands, nodes which do not have it
-// are asked to begin with its token and no later one, or they could outvote those that have it, and the caller would be told two tokens
-// of one term.
+// are asked to begin with its token, or they could outvote those that have it, and the caller would be told two tokens of one term. When
+// that is older than tokenLead their clocks are past it: then the token may rise.
 func (t *term) inherit(old *term) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
