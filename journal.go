@@ -47,7 +47,7 @@ func (c *Client) Jobs(ctx context.Context, prefix string, undone bool) iter.Seq2
 			return yield(c.jobInfo(j), nil)
 		})
 		if err != nil {
-			yield(JobInfo{}, fmt.Errorf("listing jobs of %s: %w: %w", c.traits.Location, ErrUnreachable, err))
+			yield(JobInfo{}, fmt.Errorf("listing jobs of %s: %w", c.traits.Location, unread(err)))
 		}
 	}
 }

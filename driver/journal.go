@@ -198,7 +198,8 @@ var (
 type Journal interface {
 	// Job returns the record of one job. ok is false if there is none.
 	Job(ctx context.Context, key string) (job Job, ok bool, err error)
-	// Jobs returns at most q.Limit records in ascending byte order of key. One that cannot be read is an error, or shown as Damaged, and never a gap.
+	// Jobs returns at most q.Limit records in ascending byte order of key. One that cannot be read is shown as Damaged: it hides
+	// none of the others, and is never a gap.
 	Jobs(ctx context.Context, q *JobQuery) ([]Job, error)
 	// Settle is an operator's decision about a job that is not running. The error wraps ErrJobChanged, and nothing
 	// changes, if there is no record or its Token is another one, and is a *HeldError if the job is running.

@@ -3,7 +3,6 @@ package pghold
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -50,7 +49,7 @@ WITH page AS MATERIALIZED (
 SELECT j.key, (SELECT pg_catalog.count(*) FROM page), coalesce(` + jobStands + `, false),
 	j.expires > pg_catalog.statement_timestamp(), j.fault, ` + jobColumns + `
 FROM page j` + jobLease + `
-WHERE j.expires > pg_catalog.statement_timestamp() OR coalesce(` + jobStands + `, false) OR j.key = (SELECT pg_catalog.max(q.key) FROM page q)
+WHERE j.expires > pg_catalog.statement_timestamp() OR j.fault <> '' OR coalesce(` + jobStands + `, false) OR j.key = (SELECT pg_catalog.max(q.key) FROM page q)
 ORDER BY j.key`
 }
 
@@ -212,7 +211,6 @@ func (d *LeaseDriver) Jobs(ctx context.Context, q *driver.JobQuery) ([]driver.Jo
 	after := q.After
 	for more := true; more && len(found) < q.Limit; {
 		more = false
-		var bad error
 		err := d.step(ctx, verb, q.Prefix, statement, []any{d.namespace, q.Prefix, after, min(listStep, q.Limit+jobsSlack)}, func(rows pgx.Rows) error {
 			var key string
 			var j jobRow
@@ -222,17 +220,17 @@ func (d *LeaseDriver) Jobs(ctx context.Context, q *driver.JobQuery) ([]driver.Jo
 			}
 			within := len(key) >= len(q.Prefix) && key[:len(q.Prefix)] == q.Prefix
 			after, more = key, within && seen == min(listStep, q.Limit+jobsSlack)
-			if !within || bad != nil || len(found) == q.Limit || !j.kept && !j.stands {
+			if !within || len(found) == q.Limit || !j.kept && !j.stands && j.fault == "" {
 				return nil
 			}
-			if j.fault != "" {
-				bad = badRecord(verb, key, j.fault)
+			if j.fault != "" { // it does not hide the others
+				found = append(found, driver.Job{Key: key, Damaged: badRecord(verb, key, j.fault)})
 				return nil
 			}
 			found = append(found, j.show(key))
 			return nil
 		})
-		if err = errors.Join(err, bad); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}

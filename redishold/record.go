@@ -141,6 +141,9 @@ func (d *Driver) badRecord(key, what string) error {
 		what = fmt.Sprintf("key %s was written by a newer holdlock, whose layout this one does not know; upgrade this program", at)
 	case "kind":
 		what = fmt.Sprintf("key %s is not of holdlock, but of another kind; choose another namespace", at)
+	case "slot":
+		what = fmt.Sprintf("whether it is running stands at key %s, which this holdlock cannot read; upgrade it if a newer one has written "+
+			"that, else look at it, and delete it or use another namespace", d.slotKey(key))
 	case "other":
 		what = fmt.Sprintf("key %s is not that of the term that stands; somebody has changed it by hand", at)
 	default:

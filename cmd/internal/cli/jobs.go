@@ -37,7 +37,7 @@ func (l *jobsLsCmd) Run(g *globals) error {
 		for i, err := range c.Jobs(ctx, l.Prefix, !l.All) {
 			if err != nil {
 				if err := unread.pass(err); err != nil {
-					return err
+					return cmp.Or(w.Flush(), err) // what was read until now is shown
 				}
 				continue
 			}
@@ -56,7 +56,7 @@ func (l *jobsLsCmd) Run(g *globals) error {
 			fmt.Fprintf(w, "%s\t%v\t%d\t%s\t%s\t%d\t%s\n", lockName(i.Name, i.Key), i.Job.State, i.Job.Runs, jobHolder(i), ago(i.Job.Changed),
 				i.Job.Token, readable(why(i)))
 		}
-		if n == 0 && !g.JSON {
+		if n == 0 && unread.n == 0 && !g.JSON { // what could not be read may wait for an operator
 			what := "no job waits for an operator"
 			if l.All {
 				what = "there is no record of a job"

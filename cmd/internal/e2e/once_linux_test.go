@@ -52,6 +52,34 @@ func (b *box) listed(flags ...string) (jobs []jobView) {
 	return jobs
 }
 
+// unreadableJobs makes three jobs that wait for an operator, of which spoil makes dj/2 unreadable: the others are listed, it is named,
+// and nobody is told that no job waits.
+func (b *box) unreadableJobs(spoil func(), named string) {
+	t := b.t
+	t.Helper()
+	for _, job := range []string{"dj/1", "dj/2", "dj/3"} {
+		if r := b.run("run", job, "--once", "--on-error", "hold", "--", "false"); r.code != 1 {
+			t.Fatalf("run: %+v, want 1", r)
+		}
+	}
+	if r := b.run("jobs", "ls"); r.code != 0 || strings.Count(r.out, "suspended") != 3 {
+		t.Fatalf("jobs ls: %+v, want three jobs", r)
+	}
+	spoil()
+	for _, flags := range [][]string{nil, {"--all"}, {"dj/2"}} {
+		r := b.run(append([]string{"jobs", "ls"}, flags...)...)
+		contains(t, "jobs ls", r.err, named, "the list is incomplete")
+		rows := 2
+		if len(flags) == 1 && flags[0] == "dj/2" {
+			rows = 0
+		}
+		if r.code != 65 || strings.Count(r.out, "suspended") != rows || strings.Contains(r.err, "no job waits") ||
+			strings.Contains(r.err, "there is no record") || strings.Contains(r.err, "unreachable") {
+			t.Errorf("jobs ls %v: %+v, want %d jobs and 65", flags, r, rows)
+		}
+	}
+}
+
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
