@@ -177,6 +177,19 @@ func TestSettle(t *testing.T) {
 		if err := r.rival.Settle(t.Context(), "job", "", run.Token(), good); err != nil {
 			t.Errorf("the run after a settlement: %v", err)
 		}
+		// One that has done the job is what did it, and nobody has settled that.
+		run = r.claim(r.client, aClaim)
+		if err := run.Finish(t.Context(), aRecord); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.lock(r.rival, holdlock.LockOptions{}).Claim(t.Context(), aClaim, 0)
+		if !errors.Is(err, driver.ErrDone) || strings.Contains(err.Error(), "marked done") || strings.Contains(err.Error(), good.By) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("(token %d)", run.Token())) {
+			t.Errorf("a duplicate after the run that follows a settlement: %v, want what did it", err)
+		}
+		if err := r.rival.Settle(t.Context(), "job", "", run.Token(), good); err != nil {
+			t.Errorf("the run that has done the job after a settlement: %v", err)
+		}
 		if n := len(r.events.of(holdlock.Suspended)); n != 2 {
 			t.Errorf("Suspended was told %d times", n)
 		}

@@ -148,7 +148,7 @@ func (s *slot) record(now time.Time, req *driver.ReleaseRequest, gone error) err
 		return driver.ErrUnclaimed
 	}
 	j.State, j.Why, j.Changed = rec.State, rec.Why, now
-	j.Result, j.NoResult, j.Error = slices.Clone(rec.Result), rec.NoResult, rec.Error
+	j.Result, j.NoResult, j.Error, j.Settled = slices.Clone(rec.Result), rec.NoResult, rec.Error, ""
 	j.expires = time.Time{}
 	if rec.State != driver.JobSuspended {
 		j.expires = keptFor(now, rec.Keep)

@@ -188,7 +188,7 @@ func (j *jobRow) withdraw() bool {
 // end ends the run as rec says.
 func (j *jobRow) end(rec *driver.Record, m moment) {
 	j.state, j.why, j.changed, j.expires = int(rec.State), int(rec.Why), m.micro(), m.keptFor(rec.Keep)
-	j.result, j.noResult, j.error = rec.Result, rec.NoResult, rec.Error
+	j.result, j.noResult, j.error, j.settled = rec.Result, rec.NoResult, rec.Error, ""
 	if rec.State == driver.JobSuspended {
 		j.expires = math.MaxInt64
 	}

@@ -360,6 +360,25 @@ func journalMutants() []Mutant {
 				req.Seen = time.Time{}
 				return b.journal().Settle(ctx, req)
 			})),
+		once("a settlement outlives the run that follows", []string{"ARunEndsASettlement"}, func() func(driver.Driver) driver.Driver {
+			var mu sync.Mutex
+			by := map[string]string{}
+			return bend(func(b *bent) {
+				b.settle = func(ctx context.Context, req *driver.SettleRequest) error {
+					mu.Lock()
+					defer mu.Unlock()
+					by[req.Key] = req.By
+					return b.journal().Settle(ctx, req)
+				}
+				b.job = func(ctx context.Context, key string) (driver.Job, bool, error) {
+					j, ok, err := b.journal().Job(ctx, key)
+					mu.Lock()
+					defer mu.Unlock()
+					j.Settled = by[key]
+					return j, ok, err
+				}
+			})
+		}()),
 		once("settles everything as done", []string{"SettleLetsItRunAgain"},
 			settling(func(ctx context.Context, b *bent, req *driver.SettleRequest) error {
 				req.Done = true

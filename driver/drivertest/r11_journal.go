@@ -53,6 +53,29 @@ var journalCases = []testCase{
 		}
 		r.begin(a, r.claim("k", hold), 1, 0)
 	}},
+	{"R11/ARunEndsASettlement", func(r *rig) {
+		// That the job was let run again is no answer about the run that follows: this one says itself how it ended.
+		a, b, ok := r.journaled()
+		if !ok {
+			return
+		}
+		for key, rec := range map[string]driver.Record{
+			"done": done, "open": {State: driver.JobOpen, Error: "no"}, "suspended": {State: driver.JobSuspended, Why: driver.ByError},
+		} {
+			hold := driver.Claim{OnLapse: driver.Hold}
+			lapsed := r.lapsing(a, r.claim(key, hold), 1, 0)
+			if err := r.settle(b, driver.SettleRequest{Key: key, Token: lapsed.Token, By: "ann: not charged"}); err != nil {
+				r.Fatalf("Settle: %v", err)
+			}
+			r.finish(r.begin(a, r.claim(key, hold), 1, 0), rec)
+			if j := r.jobIs(b, key, rec.State, 1, 0); j.Settled != "" {
+				r.Errorf("R11: a job that has run since it was settled, and is %v by its run, is told to be settled by %q", rec.State, j.Settled)
+			}
+		}
+		if j := r.answered(b, r.claim("done", driver.Claim{}), driver.ErrDone).Job; j.Settled != "" {
+			r.Errorf("R11: a duplicate of a job that was done by its run is told that it was settled by %q", j.Settled)
+		}
+	}},
 	{"R11/SettleMarksDone", func(r *rig) {
 		a, b, ok := r.journaled()
 		if !ok {
