@@ -81,7 +81,8 @@ func (s *session) get(ctx context.Context, wait time.Duration) (*holdlock.Lease,
 }
 
 // finish gives the lease back, and if it is a run of a job, records how that ended as far as the command has said so: by an
-// exit code of its own. A command that was ended by a signal, by us or by others, has not: it may have done its work or not.
+// exit code of its own. A command that was ended by a signal, by us or by others, has not: it may have done its work or not. Nor
+// has one that ends with 0 because it was asked to stop: that says that it has stopped in order.
 func (s *session) finish(lease *holdlock.Lease, res guard.Result) error {
 	ctx := context.Background()
 	if s.job == nil {
@@ -94,6 +95,10 @@ func (s *session) finish(lease *holdlock.Lease, res guard.Result) error {
 	case res.Err != nil, res.Ended != "" && res.Ended != guard.Leftovers, !status.Known, status.Signal != 0:
 		s.g.say("unfinished", fmt.Sprintf("job %s is left unfinished: its command was ended before it could say how far it had come; %s",
 			s.name(), s.follows(lease)), nil)
+		return lease.Release(ctx)
+	case status.Code == 0 && s.stop != nil:
+		s.g.say("unfinished", fmt.Sprintf("job %s is not recorded as done, although its command ended with 0: it was asked to stop (signal %s), and "+
+			"may not have done its work; %s", s.name(), s.stop, s.follows(lease)), nil)
 		return lease.Release(ctx)
 	case status.Code != 0:
 		return s.record(lease, s.job.Failed(lease.Job().Runs, fmt.Sprintf("exit code %d", status.Code)))

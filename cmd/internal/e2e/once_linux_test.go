@@ -215,6 +215,7 @@ func TestOnceKilled(t *testing.T) {
 	t.Run("after the record", func(t *testing.T) {
 		t.Parallel()
 		b := newBox(t)
+		b.run("run", "other", "--", "true") // makes the file: whoever looks at a job makes none
 		// Whoever started it never hears of its end, and delivers again.
 		p := b.start("run", "mail/17", "--once", "--on-lapse", "hold", "--", "sh", "-c", "echo sent >>effect")
 		eventually(t, "the job is done", func() bool { return b.job("mail/17").State == "done" })
@@ -290,6 +291,67 @@ func TestOnceSettledMeanwhile(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A command that is asked to stop and ends with 0 has stopped in order. That does not say that its work is done.
+func TestOnceAskedToStop(t *testing.T) {
+	t.Parallel()
+	const script = `trap 'echo stopped; exit 0' TERM INT HUP QUIT
+		trap ': >nudged' USR1; : >here; while ! [ -e go ]; do sleep 0.02; done; echo sent >>effect`
+	for _, policy := range []string{"rerun", "hold"} {
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+			t.Run(fmt.Sprintf("%s/%v", policy, sig), func(t *testing.T) {
+				t.Parallel()
+				b := newBox(t)
+				p := b.start("run", "mail/17", "--once", "--on-lapse", policy, "--", "sh", "-c", script)
+				eventually(t, "the command is at work", func() bool { return exists(b.path("here")) })
+				p.signal(sig)
+				r := p.wait()
+				contains(t, "the message", r.err, "mail/17", "not recorded as done", "asked to stop", sig.String())
+				if r.code != 0 || r.out != "stopped\n" || b.effects0() {
+					t.Errorf("%+v, want the command's 0, and no effect", r)
+				}
+				if v := b.job("mail/17"); v.State != "lapsed" {
+					t.Errorf("the job: %+v, want it unfinished", v)
+				}
+				r = b.once("--on-lapse", policy)
+				if policy == "hold" {
+					if r.code != 77 || b.effects0() {
+						t.Errorf("the next delivery: %+v, want 77", r)
+					}
+					b.settles(false)
+					return
+				}
+				contains(t, "the next delivery", r.err, "mail/17 runs again", "2nd time")
+				if r.code != 0 || b.effects() != 1 {
+					t.Errorf("the next delivery: %+v, effects %d", r, b.effects())
+				}
+			})
+		}
+	}
+	// The controls: another signal asks for no end, and an exit code other than 0 is what the command says.
+	t.Run("another signal", func(t *testing.T) {
+		t.Parallel()
+		b := newBox(t)
+		p := b.start("run", "mail/17", "--once", "--on-lapse", "hold", "--", "sh", "-c", script)
+		eventually(t, "the command is at work", func() bool { return exists(b.path("here")) })
+		p.signal(syscall.SIGUSR1)
+		eventually(t, "the command has got the signal", func() bool { return exists(b.path("nudged")) })
+		write(t, b.path("go"), "")
+		if r := p.wait(); r != (result{}) || b.effects() != 1 || b.job("mail/17").State != "done" {
+			t.Errorf("%+v, effects %d, job %+v; want it done", r, b.effects(), b.job("mail/17"))
+		}
+	})
+	t.Run("another code", func(t *testing.T) {
+		t.Parallel()
+		b := newBox(t)
+		p := b.start("run", "mail/17", "--once", "--on-lapse", "hold", "--", "sh", "-c", strings.Replace(script, "exit 0", "exit 3", 1))
+		eventually(t, "the command is at work", func() bool { return exists(b.path("here")) })
+		p.signal(syscall.SIGTERM)
+		if r := p.wait(); r.code != 3 || b.job("mail/17").State != "open" {
+			t.Errorf("%+v, job %+v; want 3, and a job that has failed", r, b.job("mail/17"))
+		}
+	})
 }
 
 // A lock that is lost leaves the job unfinished, whatever the command says when it is ended.
