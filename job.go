@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -111,8 +112,8 @@ func (l *Lock) Claim(ctx context.Context, claim driver.Claim, wait time.Duration
 
 func checkClaim(c *driver.Claim) error {
 	switch {
-	case len(c.Input) > driver.MaxJobText || !utf8.ValidString(c.Input):
-		return &InvalidError{"Input", fmt.Sprintf("%.60q", c.Input), fmt.Sprintf("at most %d bytes of UTF-8", driver.MaxJobText)}
+	case badText(c.Input):
+		return invalidText("Input", c.Input)
 	case c.MaxRuns < 0:
 		return &InvalidError{"MaxRuns", fmt.Sprint(c.MaxRuns), "0 for no limit, or a positive number"}
 	case c.Keep <= 0:
@@ -121,6 +122,15 @@ func checkClaim(c *driver.Claim) error {
 		return &InvalidError{"OnLapse", fmt.Sprint(uint8(c.OnLapse)), "Rerun or Hold"}
 	}
 	return nil
+}
+
+// badText says whether a record cannot keep a text. No store gets one that another could not keep: PostgreSQL takes no NUL.
+func badText(s string) bool {
+	return len(s) > driver.MaxJobText || !utf8.ValidString(s) || strings.ContainsRune(s, 0)
+}
+
+func invalidText(what, s string) error {
+	return &InvalidError{what, fmt.Sprintf("%.60q", s), fmt.Sprintf("at most %d bytes of UTF-8 without NUL", driver.MaxJobText)}
 }
 
 // add returns a + b, or Forever if that is longer. Neither is negative.
@@ -212,8 +222,8 @@ func checkRecord(r *driver.Record) error {
 		return &InvalidError{"State", fmt.Sprint(r.State), "done, open or suspended"}
 	case len(r.Result) > driver.MaxResult:
 		return &InvalidError{"Result", fmt.Sprintf("of %d bytes", len(r.Result)), fmt.Sprintf("at most %d bytes are kept", driver.MaxResult)}
-	case len(r.Error) > driver.MaxJobText || !utf8.ValidString(r.Error):
-		return &InvalidError{"Error", fmt.Sprintf("%.60q", r.Error), fmt.Sprintf("at most %d bytes of UTF-8", driver.MaxJobText)}
+	case badText(r.Error):
+		return invalidText("Error", r.Error)
 	case r.Keep <= 0:
 		return &InvalidError{"Keep", r.Keep.String(), "it must be positive"}
 	}

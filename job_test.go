@@ -55,15 +55,16 @@ func TestFinish(t *testing.T) {
 			"Keep":   {State: driver.JobDone},
 			"Result": {State: driver.JobDone, Keep: 1, Result: bytes.Repeat([]byte("x"), driver.MaxResult+1)},
 			"Error":  {State: driver.JobOpen, Keep: 1, Error: strings.Repeat("x", driver.MaxJobText+1)},
+			"Error with NUL": {State: driver.JobOpen, Keep: 1, Error: "a\x00b"},
 		} {
 			err := run.Finish(t.Context(), rec)
 			wantIs(t, what, err, holdlock.ErrInvalid)
-			if !strings.Contains(err.Error(), what) {
+			if named, _, _ := strings.Cut(what, " "); !strings.Contains(err.Error(), named) {
 				t.Errorf("the error does not name %s: %v", what, err)
 			}
 		}
 		for what, claim := range map[string]driver.Claim{
-			"Input": {Keep: 1, Input: "\xff"}, "MaxRuns": {Keep: 1, MaxRuns: -1}, "Keep": {}, "OnLapse": {Keep: 1, OnLapse: 2},
+			"Input": {Keep: 1, Input: "\xff"}, "Input with NUL": {Keep: 1, Input: "\x00"}, "MaxRuns": {Keep: 1, MaxRuns: -1}, "Keep": {}, "OnLapse": {Keep: 1, OnLapse: 2},
 		} {
 			_, err := r.lock(r.client, holdlock.LockOptions{}).Claim(t.Context(), claim, 0)
 			wantIs(t, what, err, holdlock.ErrInvalid)
@@ -134,7 +135,8 @@ func TestSettle(t *testing.T) {
 		token := run.Token()
 		good := holdlock.SettleOptions{By: "ann: looked", Keep: time.Hour}
 		for what, opts := range map[string]holdlock.SettleOptions{
-			"By": {Keep: 1}, "Keep": {By: "x"}, "Result": {By: "x", Keep: 1, Result: bytes.Repeat([]byte("x"), driver.MaxResult+1)},
+			"By": {Keep: 1}, "By with NUL": {By: "a\x00b", Keep: 1}, "By that is not UTF-8": {By: "a\xffb", Keep: 1},
+			"By that is too long": {By: strings.Repeat("x", driver.MaxJobText+1), Keep: 1}, "Keep": {By: "x"}, "Result": {By: "x", Keep: 1, Result: bytes.Repeat([]byte("x"), driver.MaxResult+1)},
 		} {
 			wantIs(t, what, r.rival.Settle(t.Context(), "job", "", token, opts), holdlock.ErrInvalid)
 		}

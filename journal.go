@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdlock/holdlock/driver"
 )
@@ -80,7 +79,7 @@ func (c *Client) Job(ctx context.Context, name, key string) (info JobInfo, ok bo
 
 // SettleOptions say how a job is settled.
 type SettleOptions struct {
-	// By says who settles it and why. It is kept with the record. Required.
+	// By says who settles it and why. It is kept with the record. Required; at most driver.MaxJobText bytes of UTF-8 without NUL.
 	By string
 	// Done marks the job done, with Result. Otherwise the job is let run again: the next delivery does.
 	Done   bool
@@ -105,8 +104,8 @@ func (c *Client) Settle(ctx context.Context, name, key string, token Token, opts
 		return c.noJournal(what)
 	case opts.By == "":
 		return &InvalidError{"By", `""`, "say who settles the job and why"}
-	case len(opts.By) > driver.MaxJobText || !utf8.ValidString(opts.By):
-		return &InvalidError{"By", fmt.Sprintf("%.60q", opts.By), fmt.Sprintf("at most %d bytes of UTF-8", driver.MaxJobText)}
+	case badText(opts.By):
+		return invalidText("By", opts.By)
 	case len(opts.Result) > driver.MaxResult:
 		return &InvalidError{"Result", fmt.Sprintf("of %d bytes", len(opts.Result)), fmt.Sprintf("at most %d bytes are kept", driver.MaxResult)}
 	case opts.Keep <= 0:

@@ -22,7 +22,8 @@ import (
 // MaxResult is the size of the largest result that is kept with a record, in bytes.
 const MaxResult = 64 << 10
 
-// MaxJobText is the size of the longest text in a Claim, Record or SettleRequest, in bytes of UTF-8.
+// MaxJobText is the size of the longest text in a Claim, Record or SettleRequest, in bytes of UTF-8. The caller guarantees that, and
+// that there is no NUL in a text.
 const MaxJobText = 1024
 
 // A Policy says what follows a run whose end is in doubt.
