@@ -29,7 +29,7 @@ func (e *JobError) Error() string {
 	job, at := describe(e.Name, e.Key), e.Job.Changed.Format(time.DateTime)
 	var s string
 	switch {
-	case errors.Is(e.Err, driver.ErrDone) && e.Job.Settled != "":
+	case errors.Is(e.Err, driver.ErrDone) && e.Job.Judged:
 		s = fmt.Sprintf("job %s was marked done at %s by %s", job, at, e.Job.Settled)
 	case errors.Is(e.Err, driver.ErrDone):
 		s = fmt.Sprintf("job %s was done at %s by %s (token %d)", job, at, describeHolder(e.Job.Holder), e.Job.Token)

@@ -51,10 +51,10 @@ func TestFinish(t *testing.T) {
 		}
 		calls := r.drv.calls.Load()
 		for what, rec := range map[string]driver.Record{
-			"State":  {Keep: 1},
-			"Keep":   {State: driver.JobDone},
-			"Result": {State: driver.JobDone, Keep: 1, Result: bytes.Repeat([]byte("x"), driver.MaxResult+1)},
-			"Error":  {State: driver.JobOpen, Keep: 1, Error: strings.Repeat("x", driver.MaxJobText+1)},
+			"State":          {Keep: 1},
+			"Keep":           {State: driver.JobDone},
+			"Result":         {State: driver.JobDone, Keep: 1, Result: bytes.Repeat([]byte("x"), driver.MaxResult+1)},
+			"Error":          {State: driver.JobOpen, Keep: 1, Error: strings.Repeat("x", driver.MaxJobText+1)},
 			"Error with NUL": {State: driver.JobOpen, Keep: 1, Error: "a\x00b"},
 		} {
 			err := run.Finish(t.Context(), rec)

@@ -146,15 +146,12 @@ func (c *Client) Settle(ctx context.Context, name, key string, token Token, opts
 func (c *Client) unsettled(ctx context.Context, name, key string, token Token, what string) (changed time.Time, err error) {
 	info, ok, err := c.Job(ctx, name, key)
 	j := &info.Job
-	if err != nil || !ok || j.Token != token || j.Settled == "" {
+	if err != nil || !ok || j.Token != token || !j.Judged {
 		return j.Changed, err
 	}
 	decision := "marked done"
-	switch {
-	case j.State == driver.JobOpen && j.Runs == 0: // a run would have been counted
+	if j.State == driver.JobOpen {
 		decision = "let run again"
-	case j.State != driver.JobDone:
-		return j.Changed, nil // it has run since
 	}
 	return j.Changed, fmt.Errorf("%s: %w: it was %s at %s by %s; set Again to overrule that", what, ErrJobChanged, decision,
 		j.Changed.Format(time.DateTime), j.Settled)

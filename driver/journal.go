@@ -79,8 +79,6 @@ type Claim struct {
 // ErrUnclaimed, changing nothing, if that term has no Claim. It may be sent again: if the record says already that this
 // very run ended in State, the answer is nil and nothing changes, so that a lost reply is not taken for a loss.
 //
-// Job.Settled is empty from then on: what an operator has decided about an earlier run says nothing of this one.
-//
 // A Waiter then wakes all who watch the key if the job is done or suspended: they get one answer and contend for nothing.
 //
 // The caller guarantees that State is JobDone, JobOpen or JobSuspended, that Result has at most MaxResult bytes, and that
@@ -165,7 +163,9 @@ type Job struct {
 	Result   []byte // of a done job; nil in lists
 	NoResult bool   // there was a result, too large to be kept
 	Error    string // how the last run that said so failed
-	Settled  string // who settled the job, and why; "" if nobody has since a run last said how it ended
+	Settled  string // who settled the job last, and why; "" if nobody has
+	// Judged: State is what Settled has decided about the last run. It is not once a run has begun since, unless that was undone.
+	Judged bool
 }
 
 // JobError is the answer to an Acquire with Once that is not granted because of the record. Err is ErrDone, ErrSuspended

@@ -38,6 +38,8 @@ func (s *slot) showJob(key string, now time.Time) *driver.Job {
 	shown := s.job.Job
 	shown.Key = key
 	shown.Result = slices.Clone(shown.Result)
+	// A settlement leaves no run that has a say, and counts none; nor does one that was undone.
+	shown.Judged = s.job.Settled != "" && s.job.nonce == "" && (shown.State == driver.JobDone || shown.State == driver.JobOpen && shown.Runs == 0)
 	if shown.State == driver.JobRunning && !s.running(now) {
 		shown.State = driver.JobLapsed
 	}
@@ -148,7 +150,7 @@ func (s *slot) record(now time.Time, req *driver.ReleaseRequest, gone error) err
 		return driver.ErrUnclaimed
 	}
 	j.State, j.Why, j.Changed = rec.State, rec.Why, now
-	j.Result, j.NoResult, j.Error, j.Settled = slices.Clone(rec.Result), rec.NoResult, rec.Error, ""
+	j.Result, j.NoResult, j.Error = slices.Clone(rec.Result), rec.NoResult, rec.Error
 	j.expires = time.Time{}
 	if rec.State != driver.JobSuspended {
 		j.expires = keptFor(now, rec.Keep)

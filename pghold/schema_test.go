@@ -143,7 +143,7 @@ func TestSchemaNames(t *testing.T) {
 
 // layouts are the sums of what Migrate runs. That of a layout which has been released never changes: programs built with it
 // are in use, and a new layout is a new file. While one is being made, put its sum here.
-var layouts = map[int]string{1: "d7d058d4563cce73", 2: "3e8931ad3b9676ee"}
+var layouts = map[int]string{1: "d7d058d4563cce73", 2: "5d1b6cbbbbc86fa2"}
 
 func TestLayoutGolden(t *testing.T) {
 	for v := 1; v <= schemaVersion; v++ {

@@ -34,7 +34,8 @@ import (
 const (
 	recordHeader = 130
 	maxHolder    = 99_999_999
-	forever      = 10 * 365 * 24 * time.Hour // what is to be kept for longer is kept until settled
+	noNonce      = "00000000000000000000000000000000" // NOBODY of job.lua
+	forever      = 10 * 365 * 24 * time.Hour          // what is to be kept for longer is kept until settled
 )
 
 // What the name of a record has more than that of its slot.
@@ -107,6 +108,8 @@ func (d *Driver) parseRecord(key, s string, stands, whole bool) (j driver.Job, e
 		return j, d.badRecord(key, "damaged")
 	}
 	j.Input, j.Error, j.Settled = texts[0], texts[1], texts[2]
+	// A settlement leaves no run that has a say, and counts none; nor does one that was undone.
+	j.Judged = j.Settled != "" && s[54:86] == noNonce && (j.State == driver.JobDone || j.State == driver.JobOpen && j.Runs == 0)
 	if texts[4] != "" {
 		j.Result = []byte(texts[4])
 	}

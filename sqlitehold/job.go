@@ -104,6 +104,8 @@ func (j *jobRow) show(key string, stands bool) driver.Job {
 		Before: befores[j.before], Token: driver.Token(j.token), Changed: time.UnixMicro(j.changed), Result: j.result, NoResult: j.noResult, Error: j.error,
 		Settled: j.settled, Holder: j.who,
 	}
+	// A settlement leaves no run that has a say, and counts none; nor does one that was undone.
+	shown.Judged = j.settled != "" && j.nonce == "" && (j.state == jobDone || j.state == jobOpen && j.runs == 0)
 	if j.state == jobRunning && !stands {
 		shown.State = driver.JobLapsed
 	}
@@ -188,7 +190,7 @@ func (j *jobRow) withdraw() bool {
 // end ends the run as rec says.
 func (j *jobRow) end(rec *driver.Record, m moment) {
 	j.state, j.why, j.changed, j.expires = int(rec.State), int(rec.Why), m.micro(), m.keptFor(rec.Keep)
-	j.result, j.noResult, j.error, j.settled = rec.Result, rec.NoResult, rec.Error, ""
+	j.result, j.noResult, j.error = rec.Result, rec.NoResult, rec.Error
 	if rec.State == driver.JobSuspended {
 		j.expires = math.MaxInt64
 	}

@@ -22,7 +22,7 @@ const (
 	expires   INTEGER NOT NULL, -- likewise: from then on the row is as if it were not there
 	no_result INTEGER NOT NULL, -- 1: there was a result, too large to be kept
 	error     TEXT    NOT NULL, -- how the last run failed that said so
-	settled   TEXT    NOT NULL, -- which operator settled it, and why; empty once a run has said since how it ended
+	settled   TEXT    NOT NULL, -- which operator settled it, and why
 	result    BLOB,
 	UNIQUE (namespace, key)
 ) STRICT`

@@ -21,7 +21,7 @@ CREATE TABLE "holdlock".job (
 	expires   timestamptz NOT NULL,             -- from then on the row is as if it were not there; infinity: until it is settled
 	no_result boolean     NOT NULL,             -- there was a result, too large to be kept
 	error     text        NOT NULL,             -- how the last run failed that said so
-	settled   text        NOT NULL,             -- which operator settled it, and why; empty once a run has said since how it ended
+	settled   text        NOT NULL,             -- which operator settled it, and why
 	result    bytea,
 	PRIMARY KEY (namespace, key)
 );
@@ -323,7 +323,6 @@ BEGIN
 	j.result := p_result;
 	j.no_result := p_no_result;
 	j.error := p_error;
-	j.settled := ''; -- what an operator decided was about an earlier run
 	PERFORM "holdlock".job_write(j);
 	IF EXISTS (SELECT FROM "holdlock".waiter w WHERE w.namespace = p_namespace AND w.key = p_key) THEN
 		IF p_state = 1 THEN

@@ -23,7 +23,7 @@ if r and r.bad then return {'J', r.bad} end
 if not own or r.state ~= 'R' then return {'C'} end
 local beside = beside(s)
 r.state, r.why, r.noresult, r.expires, r.error, r.result = ended, ARGV[6], ARGV[7], keepJob(ARGV[8]), ARGV[9], ARGV[10]
-r.changed, r.settled = digits(now), ''  -- what an operator decided was about an earlier run
+r.changed = digits(now)
 writeJob(r)
 local answer = release()
 if ended ~= 'O' and beside == '+' then

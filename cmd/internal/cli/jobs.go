@@ -107,7 +107,11 @@ func (g *globals) showJob(ctx context.Context, c *holdlock.Client, name, key str
 			fmt.Fprintf(w, "last error\t%s\n", readable(info.Job.Error))
 		}
 		if info.Job.Settled != "" {
-			fmt.Fprintf(w, "settled by\t%s\n", readable(info.Job.Settled))
+			when := ""
+			if !info.Job.Judged {
+				when = " (before its last run)"
+			}
+			fmt.Fprintf(w, "settled by\t%s%s\n", readable(info.Job.Settled), when)
 		}
 		if info.Job.State == driver.JobDone && len(info.Job.Result) > 0 {
 			fmt.Fprintf(w, "result\t%s\n", readable(string(info.Job.Result)))
@@ -212,6 +216,9 @@ func jobFields(i holdlock.JobInfo) map[string]any {
 		if text != "" {
 			out[name] = text
 		}
+	}
+	if j.Judged {
+		out["judged"] = true
 	}
 	if len(j.Result) > 0 {
 		out["result_base64"] = base64.StdEncoding.EncodeToString(j.Result)

@@ -163,9 +163,11 @@ func (s *session) follows(lease *holdlock.Lease) string {
 		return "a later run has done it, so it does not run again"
 	case j.Token != lease.Token() && j.State == driver.JobRunning:
 		return "it runs again already: " + jobHolder(info)
-	case j.State == driver.JobDone:
+	case j.State == driver.JobDone && j.Judged:
 		return fmt.Sprintf("it was marked done meanwhile, by %s, and does not run again", readable(j.Settled))
-	case j.State == driver.JobOpen && j.Settled != "":
+	case j.State == driver.JobDone:
+		return "it is recorded as done, and does not run again"
+	case j.State == driver.JobOpen && j.Judged:
 		return fmt.Sprintf("the next delivery runs it again, as %s has decided", readable(j.Settled))
 	case j.State == driver.JobSuspended:
 		return after(once.Hold)
