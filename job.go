@@ -150,6 +150,8 @@ func (l *Lease) Job() *driver.Job { return l.job }
 //
 // nil: recorded. ErrLost: the term had ended, so the record was refused, and the job is unfinished or somebody else's.
 // ErrUnknown or ErrUnreachable: the store did not confirm it; it is tried again in the background until the TTL has passed.
+// driver.ErrUnclaimed or driver.ErrBadRecord: somebody has removed or spoilt the record while the run was under way. Nothing is
+// recorded, and the lock is given back.
 func (l *Lease) Finish(ctx context.Context, rec driver.Record) error {
 	c, name, key := l.lock.c, l.lock.name, l.lock.key
 	if err := checkRecord(&rec); err != nil {
@@ -206,6 +208,15 @@ func (l *Lease) Finish(ctx context.Context, rec driver.Record) error {
 		}
 		c.emit(Event{Kind: Unrecorded, Name: name, Key: key, Token: l.token, Job: l.job, Err: loss})
 		return loss
+	case unrecordable(err): // and that would be the answer again
+		gone, _ := l.giveBack(ctx, now)
+		if first && lost == nil || gone.Kind == Unreleased {
+			c.emit(gone)
+		}
+		failed := fmt.Errorf("recording in %s how job %s has ended: its record was removed or changed meanwhile: %w", c.traits.Location,
+			describe(name, key), err)
+		c.emit(Event{Kind: Unrecorded, Name: name, Key: key, Token: l.token, Job: l.job, Err: failed})
+		return failed
 	default:
 		c.undoer.addRecord(l.lock, l.ref, keepUntil, &rec)
 		failed := l.lock.storeError("record", err)
@@ -214,6 +225,11 @@ func (l *Lease) Finish(ctx context.Context, rec driver.Record) error {
 		c.emit(Event{Kind: Unrecorded, Name: name, Key: key, Token: l.token, Job: l.job, Err: failed})
 		return failed
 	}
+}
+
+// unrecordable says whether the store has answered that there is no record to be changed, or none that can be read.
+func unrecordable(err error) bool {
+	return errors.Is(err, driver.ErrUnclaimed) || errors.Is(err, driver.ErrBadRecord)
 }
 
 func checkRecord(r *driver.Record) error {

@@ -100,6 +100,47 @@ func TestADroppedClaimIsNoRun(t *testing.T) {
 	})
 }
 
+// The record was removed or spoilt while the run was under way: that will not change, so nobody waits for it, and the lock is free.
+func TestFinishWithoutRecord(t *testing.T) {
+	for _, answer := range []error{driver.ErrUnclaimed, driver.ErrBadRecord} {
+		for _, late := range []bool{false, true} { // the store does not answer at first
+			t.Run(fmt.Sprintf("%v/late %v", answer, late), func(t *testing.T) {
+				virtual(t, func(t *testing.T, r *rig) {
+					run := r.claim(r.client, aClaim)
+					asked := 0
+					r.drv.release = func(ctx context.Context, req *driver.ReleaseRequest) error {
+						if req.Record == nil {
+							return r.drv.Driver.Release(ctx, req)
+						}
+						if asked++; late && asked == 1 {
+							return errors.New("connection reset")
+						}
+						return fmt.Errorf("%w (%w)", answer, driver.ErrNotApplied)
+					}
+					began := time.Now()
+					err := run.Finish(t.Context(), aRecord)
+					if late {
+						time.Sleep(time.Second)
+					} else if !errors.Is(err, answer) || !strings.Contains(err.Error(), "job") || time.Since(began) > time.Second {
+						t.Errorf("Finish: %v after %v, want %v at once", err, time.Since(began), answer)
+					}
+					if want := map[bool]int{false: 1, true: 2}[late]; asked != want {
+						t.Errorf("the store was told %d times, want %d", asked, want)
+					}
+					if n := len(r.events.of(holdlock.Unrecorded)); n != 1 {
+						t.Errorf("Unrecorded was told %d times", n)
+					}
+					lease, err := r.lock(r.rival, holdlock.LockOptions{}).TryAcquire(t.Context())
+					if err != nil {
+						t.Fatalf("the lock afterwards: %v", err)
+					}
+					_ = lease.Release(t.Context())
+				})
+			})
+		}
+	}
+}
+
 // Shutdown that runs out of patience leaves the run to its worker, and what that says later is no surprise.
 func TestFinishAfterShutdown(t *testing.T) {
 	for name, end := range map[string]func(l *holdlock.Lease) error{

@@ -113,6 +113,9 @@ func (s *session) record(lease *holdlock.Lease, rec driver.Record) error {
 	switch {
 	case errors.Is(err, holdlock.ErrLost):
 		s.g.say("unrecorded", fmt.Sprintf("how job %s has ended was not recorded, because its lock was lost; %s", s.name(), s.follows(lease)), nil)
+	case errors.Is(err, driver.ErrUnclaimed), errors.Is(err, driver.ErrBadRecord): // nothing would be gained by telling it again
+		s.g.say("unrecorded", fmt.Sprintf("%v; %s", err, s.spoilt()), nil)
+		return nil
 	case err != nil:
 		s.g.say("recording", fmt.Sprintf("the store has not confirmed how job %s has ended, so it is told again for up to %s: %v",
 			s.name(), s.r.TTL, err), nil)
@@ -135,6 +138,8 @@ func (s *session) confirmed(lease *holdlock.Lease, state driver.JobState) bool {
 	for {
 		info, known, err := s.client.Job(ctx, s.lock.Name(), s.lock.Key())
 		switch {
+		case errors.Is(err, driver.ErrBadRecord):
+			return false
 		case err != nil:
 		case !known || info.Job.Token != lease.Token():
 			return false
@@ -173,6 +178,17 @@ func (s *session) follows(lease *holdlock.Lease) string {
 		return after(once.Hold)
 	}
 	return after(s.job.OnLapse)
+}
+
+// spoilt says what follows a run whose record was removed or changed by hand.
+func (s *session) spoilt() string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, known, err := s.client.Job(ctx, s.lock.Name(), s.lock.Key())
+	if err == nil && !known {
+		return "nothing is known of it any more, so the next delivery runs it as if for the first time"
+	}
+	return "look at it before it is delivered again: holdlock jobs inspect " + s.name()
 }
 
 // after says what follows a run that did not say how it ended.

@@ -398,7 +398,7 @@ func (s *session) ended(res guard.Result, lost error) error {
 		why = fmt.Sprintf("the guard of lock %s was killed or stopped, so the command was ended", name)
 	}
 	if why != "" {
-		return &exitError{code: exitLost, kind: "lost", err: lostError{why + "; the command was stopped"}}
+		return &exitError{code: exitLost, kind: "lost", err: lostError{why + "; " + stopped(res)}}
 	}
 	if res.Err != nil {
 		return &exitError{code: res.ExitCode(), kind: "command", err: res.Err}
@@ -407,6 +407,17 @@ func (s *session) ended(res guard.Result, lost error) error {
 		return &exitError{code: code, kind: "exit", silent: true, err: fmt.Errorf("the command ended with code %d", code)}
 	}
 	return nil
+}
+
+// stopped says how a command ended whose lock was lost.
+func stopped(res guard.Result) string {
+	if byItself := res.Ended == "" || res.Ended == guard.Leftovers; !byItself || !res.Status.Known {
+		return "the command was stopped"
+	}
+	if res.Status.Signal != 0 {
+		return fmt.Sprintf("the command had ended by itself, by signal %s", res.Status.Signal)
+	}
+	return fmt.Sprintf("the command had ended by itself, with code %d", res.Status.Code)
 }
 
 // lostError is an ErrLost with a text of its own.

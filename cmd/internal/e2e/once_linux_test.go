@@ -354,6 +354,47 @@ func TestOnceAskedToStop(t *testing.T) {
 	})
 }
 
+// A command that had ended before its lock was lost was not stopped.
+func TestOnceEndedBeforeTheLoss(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	p := b.start("run", "mail/17", "--once", "--ttl", "15s", "--", "sh", "-c", ": >here; while ! [ -e go ]; do sleep 0.02; done; echo sent >>effect; : >end")
+	eventually(t, "the command is at work", func() bool { return exists(b.path("here")) })
+	testenv.Stop(t, p.pid())
+	write(t, b.path("go"), "")
+	eventually(t, "the command is at its end", func() bool { return exists(b.path("end")) })
+	eventually(t, "the run has lapsed", func() bool { return b.job("mail/17").State == "lapsed" })
+	p.signal(syscall.SIGCONT)
+	r := p.wait()
+	contains(t, "the message", r.err, "mail/17 was lost", "the command had ended by itself, with code 0")
+	if r.code != 70 || strings.Contains(r.err, "was stopped") {
+		t.Errorf("%+v, want 70", r)
+	}
+}
+
+// A run that is let run again still has its input. One that was begun with the wrong one is forgotten on purpose.
+func TestOnceOtherInputSettled(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	if r := b.run("run", "mail/17", "--once", "--input", "wrong", "--on-error", "hold", "--", "false"); r.code != 1 {
+		t.Fatalf("run: %+v", r)
+	}
+	settle := []string{"jobs", "settle", "mail/17", "--token", b.jobToken("mail/17"), "--reason", "the wrong input"}
+	if r := b.run(append(settle, "--run-again")...); r.code != 0 {
+		t.Fatalf("settle: %+v", r)
+	}
+	if r := b.once("--input", "right"); r.code != 65 || exists(b.path("effect")) {
+		t.Errorf("after --run-again: %+v, want 65", r)
+	}
+	if r := b.run(append(settle, "--done", "--keep", "1s", "--again")...); r.code != 0 {
+		t.Fatalf("settle: %+v", r)
+	}
+	eventually(t, "it is forgotten", func() bool { return b.job("mail/17").State == "unknown" })
+	if r := b.once("--input", "right"); r.code != 0 || b.effects() != 1 {
+		t.Errorf("after --done --keep 1s: %+v, want it to run", r)
+	}
+}
+
 // A lock that is lost leaves the job unfinished, whatever the command says when it is ended.
 func TestOnceLost(t *testing.T) {
 	t.Parallel()
