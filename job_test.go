@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,12 +108,12 @@ func TestFinishWithoutRecord(t *testing.T) {
 			t.Run(fmt.Sprintf("%v/late %v", answer, late), func(t *testing.T) {
 				virtual(t, func(t *testing.T, r *rig) {
 					run := r.claim(r.client, aClaim)
-					asked := 0
+					var asked atomic.Int64
 					r.drv.release = func(ctx context.Context, req *driver.ReleaseRequest) error {
 						if req.Record == nil {
 							return r.drv.Driver.Release(ctx, req)
 						}
-						if asked++; late && asked == 1 {
+						if asked.Add(1) == 1 && late {
 							return errors.New("connection reset")
 						}
 						return fmt.Errorf("%w (%w)", answer, driver.ErrNotApplied)
@@ -124,8 +125,8 @@ func TestFinishWithoutRecord(t *testing.T) {
 					} else if !errors.Is(err, answer) || !strings.Contains(err.Error(), "job") || time.Since(began) > time.Second {
 						t.Errorf("Finish: %v after %v, want %v at once", err, time.Since(began), answer)
 					}
-					if want := map[bool]int{false: 1, true: 2}[late]; asked != want {
-						t.Errorf("the store was told %d times, want %d", asked, want)
+					if want := map[bool]int64{false: 1, true: 2}[late]; asked.Load() != want {
+						t.Errorf("the store was told %d times, want %d", asked.Load(), want)
 					}
 					if n := len(r.events.of(holdlock.Unrecorded)); n != 1 {
 						t.Errorf("Unrecorded was told %d times", n)
