@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -28,7 +29,7 @@ func (e *JobError) Error() string {
 	job, at := describe(e.Name, e.Key), e.Job.Changed.Format(time.DateTime)
 	var s string
 	switch {
-	case errors.Is(e.Err, driver.ErrDone) && e.Job.Settled != "":
+	case errors.Is(e.Err, driver.ErrDone) && e.Job.Judged:
 		s = fmt.Sprintf("job %s was marked done at %s by %s", job, at, e.Job.Settled)
 	case errors.Is(e.Err, driver.ErrDone):
 		s = fmt.Sprintf("job %s was done at %s by %s (token %d)", job, at, describeHolder(e.Job.Holder), e.Job.Token)
@@ -111,8 +112,8 @@ func (l *Lock) Claim(ctx context.Context, claim driver.Claim, wait time.Duration
 
 func checkClaim(c *driver.Claim) error {
 	switch {
-	case len(c.Input) > driver.MaxJobText || !utf8.ValidString(c.Input):
-		return &InvalidError{"Input", fmt.Sprintf("%.60q", c.Input), fmt.Sprintf("at most %d bytes of UTF-8", driver.MaxJobText)}
+	case badText(c.Input):
+		return invalidText("Input", c.Input)
 	case c.MaxRuns < 0:
 		return &InvalidError{"MaxRuns", fmt.Sprint(c.MaxRuns), "0 for no limit, or a positive number"}
 	case c.Keep <= 0:
@@ -121,6 +122,15 @@ func checkClaim(c *driver.Claim) error {
 		return &InvalidError{"OnLapse", fmt.Sprint(uint8(c.OnLapse)), "Rerun or Hold"}
 	}
 	return nil
+}
+
+// badText says whether a record cannot keep a text. No store gets one that another could not keep: PostgreSQL takes no NUL.
+func badText(s string) bool {
+	return len(s) > driver.MaxJobText || !utf8.ValidString(s) || strings.ContainsRune(s, 0)
+}
+
+func invalidText(what, s string) error {
+	return &InvalidError{what, fmt.Sprintf("%.60q", s), fmt.Sprintf("at most %d bytes of UTF-8 without NUL", driver.MaxJobText)}
 }
 
 // add returns a + b, or Forever if that is longer. Neither is negative.
@@ -140,6 +150,8 @@ func (l *Lease) Job() *driver.Job { return l.job }
 //
 // nil: recorded. ErrLost: the term had ended, so the record was refused, and the job is unfinished or somebody else's.
 // ErrUnknown or ErrUnreachable: the store did not confirm it; it is tried again in the background until the TTL has passed.
+// driver.ErrUnclaimed or driver.ErrBadRecord: somebody has removed or spoilt the record while the run was under way. Nothing is
+// recorded, and the lock is given back.
 func (l *Lease) Finish(ctx context.Context, rec driver.Record) error {
 	c, name, key := l.lock.c, l.lock.name, l.lock.key
 	if err := checkRecord(&rec); err != nil {
@@ -196,6 +208,15 @@ func (l *Lease) Finish(ctx context.Context, rec driver.Record) error {
 		}
 		c.emit(Event{Kind: Unrecorded, Name: name, Key: key, Token: l.token, Job: l.job, Err: loss})
 		return loss
+	case unrecordable(err): // and that would be the answer again
+		gone, _ := l.giveBack(ctx, now)
+		if first && lost == nil || gone.Kind == Unreleased {
+			c.emit(gone)
+		}
+		failed := fmt.Errorf("recording in %s how job %s has ended: its record was removed or changed meanwhile: %w", c.traits.Location,
+			describe(name, key), err)
+		c.emit(Event{Kind: Unrecorded, Name: name, Key: key, Token: l.token, Job: l.job, Err: failed})
+		return failed
 	default:
 		c.undoer.addRecord(l.lock, l.ref, keepUntil, &rec)
 		failed := l.lock.storeError("record", err)
@@ -206,14 +227,19 @@ func (l *Lease) Finish(ctx context.Context, rec driver.Record) error {
 	}
 }
 
+// unrecordable says whether the store has answered that there is no record to be changed, or none that can be read.
+func unrecordable(err error) bool {
+	return errors.Is(err, driver.ErrUnclaimed) || errors.Is(err, driver.ErrBadRecord)
+}
+
 func checkRecord(r *driver.Record) error {
 	switch {
 	case r.State != driver.JobDone && r.State != driver.JobOpen && r.State != driver.JobSuspended:
 		return &InvalidError{"State", fmt.Sprint(r.State), "done, open or suspended"}
 	case len(r.Result) > driver.MaxResult:
 		return &InvalidError{"Result", fmt.Sprintf("of %d bytes", len(r.Result)), fmt.Sprintf("at most %d bytes are kept", driver.MaxResult)}
-	case len(r.Error) > driver.MaxJobText || !utf8.ValidString(r.Error):
-		return &InvalidError{"Error", fmt.Sprintf("%.60q", r.Error), fmt.Sprintf("at most %d bytes of UTF-8", driver.MaxJobText)}
+	case badText(r.Error):
+		return invalidText("Error", r.Error)
 	case r.Keep <= 0:
 		return &InvalidError{"Keep", r.Keep.String(), "it must be positive"}
 	}

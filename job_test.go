@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,19 +52,20 @@ func TestFinish(t *testing.T) {
 		}
 		calls := r.drv.calls.Load()
 		for what, rec := range map[string]driver.Record{
-			"State":  {Keep: 1},
-			"Keep":   {State: driver.JobDone},
-			"Result": {State: driver.JobDone, Keep: 1, Result: bytes.Repeat([]byte("x"), driver.MaxResult+1)},
-			"Error":  {State: driver.JobOpen, Keep: 1, Error: strings.Repeat("x", driver.MaxJobText+1)},
+			"State":          {Keep: 1},
+			"Keep":           {State: driver.JobDone},
+			"Result":         {State: driver.JobDone, Keep: 1, Result: bytes.Repeat([]byte("x"), driver.MaxResult+1)},
+			"Error":          {State: driver.JobOpen, Keep: 1, Error: strings.Repeat("x", driver.MaxJobText+1)},
+			"Error with NUL": {State: driver.JobOpen, Keep: 1, Error: "a\x00b"},
 		} {
 			err := run.Finish(t.Context(), rec)
 			wantIs(t, what, err, holdlock.ErrInvalid)
-			if !strings.Contains(err.Error(), what) {
+			if named, _, _ := strings.Cut(what, " "); !strings.Contains(err.Error(), named) {
 				t.Errorf("the error does not name %s: %v", what, err)
 			}
 		}
 		for what, claim := range map[string]driver.Claim{
-			"Input": {Keep: 1, Input: "\xff"}, "MaxRuns": {Keep: 1, MaxRuns: -1}, "Keep": {}, "OnLapse": {Keep: 1, OnLapse: 2},
+			"Input": {Keep: 1, Input: "\xff"}, "Input with NUL": {Keep: 1, Input: "\x00"}, "MaxRuns": {Keep: 1, MaxRuns: -1}, "Keep": {}, "OnLapse": {Keep: 1, OnLapse: 2},
 		} {
 			_, err := r.lock(r.client, holdlock.LockOptions{}).Claim(t.Context(), claim, 0)
 			wantIs(t, what, err, holdlock.ErrInvalid)
@@ -97,6 +99,47 @@ func TestADroppedClaimIsNoRun(t *testing.T) {
 			t.Errorf("the lock is kept for %v", left)
 		}
 	})
+}
+
+// The record was removed or spoilt while the run was under way: that will not change, so nobody waits for it, and the lock is free.
+func TestFinishWithoutRecord(t *testing.T) {
+	for _, answer := range []error{driver.ErrUnclaimed, driver.ErrBadRecord} {
+		for _, late := range []bool{false, true} { // the store does not answer at first
+			t.Run(fmt.Sprintf("%v/late %v", answer, late), func(t *testing.T) {
+				virtual(t, func(t *testing.T, r *rig) {
+					run := r.claim(r.client, aClaim)
+					var asked atomic.Int64
+					r.drv.release = func(ctx context.Context, req *driver.ReleaseRequest) error {
+						if req.Record == nil {
+							return r.drv.Driver.Release(ctx, req)
+						}
+						if asked.Add(1) == 1 && late {
+							return errors.New("connection reset")
+						}
+						return fmt.Errorf("%w (%w)", answer, driver.ErrNotApplied)
+					}
+					began := time.Now()
+					err := run.Finish(t.Context(), aRecord)
+					if late {
+						time.Sleep(time.Second)
+					} else if !errors.Is(err, answer) || !strings.Contains(err.Error(), "job") || time.Since(began) > time.Second {
+						t.Errorf("Finish: %v after %v, want %v at once", err, time.Since(began), answer)
+					}
+					if want := map[bool]int64{false: 1, true: 2}[late]; asked.Load() != want {
+						t.Errorf("the store was told %d times, want %d", asked.Load(), want)
+					}
+					if n := len(r.events.of(holdlock.Unrecorded)); n != 1 {
+						t.Errorf("Unrecorded was told %d times", n)
+					}
+					lease, err := r.lock(r.rival, holdlock.LockOptions{}).TryAcquire(t.Context())
+					if err != nil {
+						t.Fatalf("the lock afterwards: %v", err)
+					}
+					_ = lease.Release(t.Context())
+				})
+			})
+		}
+	}
 }
 
 // Shutdown that runs out of patience leaves the run to its worker, and what that says later is no surprise.
@@ -134,7 +177,8 @@ func TestSettle(t *testing.T) {
 		token := run.Token()
 		good := holdlock.SettleOptions{By: "ann: looked", Keep: time.Hour}
 		for what, opts := range map[string]holdlock.SettleOptions{
-			"By": {Keep: 1}, "Keep": {By: "x"}, "Result": {By: "x", Keep: 1, Result: bytes.Repeat([]byte("x"), driver.MaxResult+1)},
+			"By": {Keep: 1}, "By with NUL": {By: "a\x00b", Keep: 1}, "By that is not UTF-8": {By: "a\xffb", Keep: 1},
+			"By that is too long": {By: strings.Repeat("x", driver.MaxJobText+1), Keep: 1}, "Keep": {By: "x"}, "Result": {By: "x", Keep: 1, Result: bytes.Repeat([]byte("x"), driver.MaxResult+1)},
 		} {
 			wantIs(t, what, r.rival.Settle(t.Context(), "job", "", token, opts), holdlock.ErrInvalid)
 		}
@@ -176,6 +220,19 @@ func TestSettle(t *testing.T) {
 		good.Again = false
 		if err := r.rival.Settle(t.Context(), "job", "", run.Token(), good); err != nil {
 			t.Errorf("the run after a settlement: %v", err)
+		}
+		// One that has done the job is what did it, and nobody has settled that.
+		run = r.claim(r.client, aClaim)
+		if err := run.Finish(t.Context(), aRecord); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.lock(r.rival, holdlock.LockOptions{}).Claim(t.Context(), aClaim, 0)
+		if !errors.Is(err, driver.ErrDone) || strings.Contains(err.Error(), "marked done") || strings.Contains(err.Error(), good.By) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("(token %d)", run.Token())) {
+			t.Errorf("a duplicate after the run that follows a settlement: %v, want what did it", err)
+		}
+		if err := r.rival.Settle(t.Context(), "job", "", run.Token(), good); err != nil {
+			t.Errorf("the run that has done the job after a settlement: %v", err)
 		}
 		if n := len(r.events.of(holdlock.Suspended)); n != 2 {
 			t.Errorf("Suspended was told %d times", n)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdlock/holdlock/driver"
 )
@@ -47,7 +46,7 @@ func (c *Client) Jobs(ctx context.Context, prefix string, undone bool) iter.Seq2
 			return yield(c.jobInfo(j), nil)
 		})
 		if err != nil {
-			yield(JobInfo{}, fmt.Errorf("listing jobs of %s: %w: %w", c.traits.Location, ErrUnreachable, err))
+			yield(JobInfo{}, fmt.Errorf("listing jobs of %s: %w", c.traits.Location, unread(err)))
 		}
 	}
 }
@@ -80,7 +79,7 @@ func (c *Client) Job(ctx context.Context, name, key string) (info JobInfo, ok bo
 
 // SettleOptions say how a job is settled.
 type SettleOptions struct {
-	// By says who settles it and why. It is kept with the record. Required.
+	// By says who settles it and why. It is kept with the record. Required; at most driver.MaxJobText bytes of UTF-8 without NUL.
 	By string
 	// Done marks the job done, with Result. Otherwise the job is let run again: the next delivery does.
 	Done   bool
@@ -105,8 +104,8 @@ func (c *Client) Settle(ctx context.Context, name, key string, token Token, opts
 		return c.noJournal(what)
 	case opts.By == "":
 		return &InvalidError{"By", `""`, "say who settles the job and why"}
-	case len(opts.By) > driver.MaxJobText || !utf8.ValidString(opts.By):
-		return &InvalidError{"By", fmt.Sprintf("%.60q", opts.By), fmt.Sprintf("at most %d bytes of UTF-8", driver.MaxJobText)}
+	case badText(opts.By):
+		return invalidText("By", opts.By)
 	case len(opts.Result) > driver.MaxResult:
 		return &InvalidError{"Result", fmt.Sprintf("of %d bytes", len(opts.Result)), fmt.Sprintf("at most %d bytes are kept", driver.MaxResult)}
 	case opts.Keep <= 0:
@@ -147,15 +146,12 @@ func (c *Client) Settle(ctx context.Context, name, key string, token Token, opts
 func (c *Client) unsettled(ctx context.Context, name, key string, token Token, what string) (changed time.Time, err error) {
 	info, ok, err := c.Job(ctx, name, key)
 	j := &info.Job
-	if err != nil || !ok || j.Token != token || j.Settled == "" {
+	if err != nil || !ok || j.Token != token || !j.Judged {
 		return j.Changed, err
 	}
 	decision := "marked done"
-	switch {
-	case j.State == driver.JobOpen && j.Runs == 0: // a run would have been counted
+	if j.State == driver.JobOpen {
 		decision = "let run again"
-	case j.State != driver.JobDone:
-		return j.Changed, nil // it has run since
 	}
 	return j.Changed, fmt.Errorf("%s: %w: it was %s at %s by %s; set Again to overrule that", what, ErrJobChanged, decision,
 		j.Changed.Format(time.DateTime), j.Settled)

@@ -91,8 +91,8 @@ const (
 	Rerun EventKind = "rerun"
 	// Suspended: a job will not run until an operator settles it.
 	Suspended EventKind = "suspended"
-	// Unrecorded: the work of a run has ended and the store has not recorded it: it refused, since the term was over, or
-	// did not answer, and is asked again in the background until its TTL has passed. Err says which.
+	// Unrecorded: the work of a run has ended and the store has not recorded it: it refused, since the term was over or the
+	// record was removed meanwhile, or did not answer, and is asked again in the background until its TTL has passed. Err says which.
 	Unrecorded EventKind = "unrecorded"
 	// Settled: this client's Settle has decided about a job.
 	Settled EventKind = "settled"

@@ -97,6 +97,9 @@ func (u *undoer) do(job undo) {
 	if err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrClosed) {
 		return
 	}
+	if job.record != nil && unrecordable(err) { // then at least its lock is given back
+		job.record = nil
+	}
 	u.c.emit(Event{Kind: Unreleased, Name: job.lock.name, Key: job.lock.key, Err: job.lock.storeError("release", err)})
 	if time.Now().Add(undoPause).After(job.until) {
 		return

@@ -22,7 +22,8 @@ import (
 // MaxResult is the size of the largest result that is kept with a record, in bytes.
 const MaxResult = 64 << 10
 
-// MaxJobText is the size of the longest text in a Claim, Record or SettleRequest, in bytes of UTF-8.
+// MaxJobText is the size of the longest text in a Claim, Record or SettleRequest, in bytes of UTF-8. The caller guarantees that, and
+// that there is no NUL in a text.
 const MaxJobText = 1024
 
 // A Policy says what follows a run whose end is in doubt.
@@ -162,7 +163,9 @@ type Job struct {
 	Result   []byte // of a done job; nil in lists
 	NoResult bool   // there was a result, too large to be kept
 	Error    string // how the last run that said so failed
-	Settled  string // who settled the job, and why; "" if nobody has
+	Settled  string // who settled the job last, and why; "" if nobody has
+	// Judged: State is what Settled has decided about the last run. It is not once a run has begun since, unless that was undone.
+	Judged bool
 }
 
 // JobError is the answer to an Acquire with Once that is not granted because of the record. Err is ErrDone, ErrSuspended
@@ -198,7 +201,8 @@ var (
 type Journal interface {
 	// Job returns the record of one job. ok is false if there is none.
 	Job(ctx context.Context, key string) (job Job, ok bool, err error)
-	// Jobs returns at most q.Limit records in ascending byte order of key. One that cannot be read is an error, or shown as Damaged, and never a gap.
+	// Jobs returns at most q.Limit records in ascending byte order of key. One that cannot be read is shown as Damaged: it hides
+	// none of the others, and is never a gap.
 	Jobs(ctx context.Context, q *JobQuery) ([]Job, error)
 	// Settle is an operator's decision about a job that is not running. The error wraps ErrJobChanged, and nothing
 	// changes, if there is no record or its Token is another one, and is a *HeldError if the job is running.

@@ -38,6 +38,8 @@ func (s *slot) showJob(key string, now time.Time) *driver.Job {
 	shown := s.job.Job
 	shown.Key = key
 	shown.Result = slices.Clone(shown.Result)
+	// A settlement leaves no run that has a say, and counts none; nor does one that was undone.
+	shown.Judged = s.job.Settled != "" && s.job.nonce == "" && (shown.State == driver.JobDone || shown.State == driver.JobOpen && shown.Runs == 0)
 	if shown.State == driver.JobRunning && !s.running(now) {
 		shown.State = driver.JobLapsed
 	}

@@ -62,7 +62,7 @@ type Outcome struct {
 	// Runs is how many runs of the job were begun, as far as this delivery has seen.
 	Runs int
 	// Recorded says that the store has confirmed how the run ended. If it is false after Ran, the job is done, and a
-	// duplicate may still run it again: after a lapse, which is told.
+	// duplicate may still run it again: after a lapse, which is told, or untold if somebody has removed the record meanwhile.
 	Recorded bool
 	// Holder has the job if it is RunningElsewhere, for ExpiresIn more unless its lease is renewed.
 	Holder    holdlock.Holder

@@ -3,7 +3,6 @@ package pghold
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 // The records of jobs: sql/2.sql has the steps, and what is written where.
 
 // The columns of a record that are shown, and what is wrong with it.
-const jobColumns = `j.state, j.why, j.input, j.runs, j.lapses, j.before, j.token, j.holder::text, "holdlock".us(j.changed), j.no_result, j.error, j.settled`
+const jobColumns = `j.state, j.why, j.input, j.runs, j.lapses, j.before, j.token, j.holder::text, "holdlock".us(j.changed), j.no_result, j.error, j.settled, j.nonce = ''`
 
 const jobFault = `"holdlock".job_fault(j.layout, j.state, j.why, j.before, j.runs, j.lapses, j.token, j.holder, pg_catalog.octet_length(j.result))`
 
@@ -24,7 +23,7 @@ const claimStatement = `
 SELECT c.answer, c.detail, (c.j).key IS NOT NULL, coalesce((c.j).state, 0), coalesce((c.j).why, 0), coalesce((c.j).input, ''),
 	coalesce((c.j).runs, 0), coalesce((c.j).lapses, 0), coalesce((c.j).before, 0), coalesce((c.j).token, 0),
 	coalesce((c.j).holder::text, '{}'), coalesce("holdlock".us((c.j).changed), 0), coalesce((c.j).no_result, false),
-	coalesce((c.j).error, ''), coalesce((c.j).settled, ''), (c.j).result
+	coalesce((c.j).error, ''), coalesce((c.j).settled, ''), coalesce((c.j).nonce, '') = '', (c.j).result
 FROM "holdlock".claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) c`
 
 // Whether the term of the last run stands, and the record is to be shown. One statement sees one state of both tables.
@@ -50,7 +49,7 @@ WITH page AS MATERIALIZED (
 SELECT j.key, (SELECT pg_catalog.count(*) FROM page), coalesce(` + jobStands + `, false),
 	j.expires > pg_catalog.statement_timestamp(), j.fault, ` + jobColumns + `
 FROM page j` + jobLease + `
-WHERE j.expires > pg_catalog.statement_timestamp() OR coalesce(` + jobStands + `, false) OR j.key = (SELECT pg_catalog.max(q.key) FROM page q)
+WHERE j.expires > pg_catalog.statement_timestamp() OR j.fault <> '' OR coalesce(` + jobStands + `, false) OR j.key = (SELECT pg_catalog.max(q.key) FROM page q)
 ORDER BY j.key`
 }
 
@@ -62,13 +61,14 @@ type jobRow struct {
 	token, changed                   int64
 	input, holder, error, settled    string
 	noResult                         bool
+	noRun                            bool // no run has a say
 	result                           []byte
 }
 
 // dest is jobColumns.
 func (j *jobRow) dest() []any {
 	return []any{
-		&j.state, &j.why, &j.input, &j.runs, &j.lapses, &j.before, &j.token, &j.holder, &j.changed, &j.noResult, &j.error, &j.settled,
+		&j.state, &j.why, &j.input, &j.runs, &j.lapses, &j.before, &j.token, &j.holder, &j.changed, &j.noResult, &j.error, &j.settled, &j.noRun,
 	}
 }
 
@@ -82,6 +82,8 @@ func (j *jobRow) show(key string) driver.Job {
 		Before: befores[j.before], Token: driver.Token(j.token), Changed: time.UnixMicro(j.changed), Result: j.result,
 		NoResult: j.noResult, Error: j.error, Settled: j.settled,
 	}
+	// A settlement leaves no run that has a say, and counts none; nor does one that was undone.
+	shown.Judged = j.settled != "" && j.noRun && (shown.State == driver.JobDone || shown.State == driver.JobOpen && j.runs == 0)
 	if shown.State == driver.JobRunning && !j.stands {
 		shown.State = driver.JobLapsed
 	}
@@ -212,7 +214,6 @@ func (d *LeaseDriver) Jobs(ctx context.Context, q *driver.JobQuery) ([]driver.Jo
 	after := q.After
 	for more := true; more && len(found) < q.Limit; {
 		more = false
-		var bad error
 		err := d.step(ctx, verb, q.Prefix, statement, []any{d.namespace, q.Prefix, after, min(listStep, q.Limit+jobsSlack)}, func(rows pgx.Rows) error {
 			var key string
 			var j jobRow
@@ -222,17 +223,17 @@ func (d *LeaseDriver) Jobs(ctx context.Context, q *driver.JobQuery) ([]driver.Jo
 			}
 			within := len(key) >= len(q.Prefix) && key[:len(q.Prefix)] == q.Prefix
 			after, more = key, within && seen == min(listStep, q.Limit+jobsSlack)
-			if !within || bad != nil || len(found) == q.Limit || !j.kept && !j.stands {
+			if !within || len(found) == q.Limit || !j.kept && !j.stands && j.fault == "" {
 				return nil
 			}
-			if j.fault != "" {
-				bad = badRecord(verb, key, j.fault)
+			if j.fault != "" { // it does not hide the others
+				found = append(found, driver.Job{Key: key, Damaged: badRecord(verb, key, j.fault)})
 				return nil
 			}
 			found = append(found, j.show(key))
 			return nil
 		})
-		if err = errors.Join(err, bad); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -65,11 +65,14 @@ func TestJobBadRecords(t *testing.T) {
 			d := leaseDriver(t, p.URL(), schema, LeaseOptions{})
 			running := mustClaim(t, d, "running", driver.Rerun)
 			mustFinish(t, d, mustClaim(t, d, "done", driver.Rerun), "x")
-			// The control: as it is, it can be read.
-			if jobs, err := d.Jobs(ctx, &driver.JobQuery{Limit: 10}); err != nil || len(jobs) != 2 {
-				t.Fatalf("%d jobs, %v; want 2", len(jobs), err)
+			for _, key := range []string{"after", "eldest"} {
+				mustClaim(t, d, key, driver.Rerun)
 			}
-			p.Do(t, inSchema(`UPDATE "holdlock".job SET `+tt.set, schema))
+			// The control: as it is, it can be read.
+			if jobs, err := d.Jobs(ctx, &driver.JobQuery{Limit: 10}); err != nil || len(jobs) != 4 {
+				t.Fatalf("%d jobs, %v; want 4", len(jobs), err)
+			}
+			p.Do(t, inSchema(`UPDATE "holdlock".job SET `+tt.set+` WHERE key IN ('running', 'done')`, schema))
 			bad := func(what string, err error) {
 				t.Helper()
 				if !errors.Is(err, driver.ErrBadRecord) || !errors.Is(err, driver.ErrNotApplied) || !strings.Contains(err.Error(), tt.want) {
@@ -86,9 +89,21 @@ func TestJobBadRecords(t *testing.T) {
 				}
 				_, _, err = d.Job(ctx, key)
 				bad("Job", err)
-				_, err = d.Jobs(ctx, &driver.JobQuery{Prefix: key, Limit: 10})
-				bad("Jobs", err)
 				bad("Settle", d.Settle(ctx, &driver.SettleRequest{Key: key, By: "x"}))
+			}
+			jobs, err := d.Jobs(ctx, &driver.JobQuery{Limit: 10})
+			if err != nil || len(jobs) != 4 {
+				t.Fatalf("%d jobs are listed, %v; want 4", len(jobs), err)
+			}
+			for i, key := range []string{"after", "done", "eldest", "running"} { // what cannot be read hides none of the others
+				switch j := jobs[i]; {
+				case j.Key != key:
+					t.Errorf("job %d in the list is %q, want %q", i, j.Key, key)
+				case i%2 == 0 && (j.Damaged != nil || j.State != driver.JobRunning):
+					t.Errorf("%s is listed as %+v", key, j)
+				case i%2 == 1:
+					bad("Jobs", j.Damaged)
+				}
 			}
 			bad("Release with Record", d.Release(ctx, finishing(running, "x")))
 			if _, err := d.Acquire(ctx, leaseRequest("running", time.Minute)); !isHeld(err) {
@@ -96,7 +111,7 @@ func TestJobBadRecords(t *testing.T) {
 			}
 			mustGrant(t, d, leaseRequest("done", time.Minute)) // locks are another matter
 			mustRelease(t, d, running)
-			_, err := d.Acquire(ctx, jobRequest("running", time.Minute, driver.Rerun))
+			_, err = d.Acquire(ctx, jobRequest("running", time.Minute, driver.Rerun))
 			bad("Acquire with Once of what has lapsed", err)
 		})
 	}

@@ -200,6 +200,20 @@ func TestDamagedKeysAreListed(t *testing.T) {
 	grant(t, d, claiming("job", time.Minute, driver.Rerun))
 	r.Do(t, "SET", d.slotKey("k")+undoneEnd, "garbage")
 	r.Do(t, "RPUSH", d.slotKey("l")+undoneEnd, "a list")
+	// The slot of one that would be running, and of one whose record says it all.
+	for _, key := range []string{"m", "n", "o"} {
+		ref := claiming(key, time.Minute, driver.Rerun)
+		grant(t, d, ref)
+		if key == "o" {
+			finished(t, d, ref.Ref, driver.Record{State: driver.JobSuspended, Why: driver.ByError})
+		}
+		r.Do(t, "DEL", d.slotKey(key))
+		if key == "n" {
+			r.Do(t, "SET", d.slotKey(key), "1")
+			continue
+		}
+		r.Do(t, "RPUSH", d.slotKey(key), "a list")
+	}
 
 	terms, err := d.List(t.Context(), "", "", 10)
 	if err != nil {
@@ -207,14 +221,14 @@ func TestDamagedKeysAreListed(t *testing.T) {
 	}
 	var got []string
 	for _, term := range terms {
-		if damaged := term.Key == "b" || term.Key == "c"; damaged != errors.Is(term.Damaged, driver.ErrDamaged) {
+		if damaged := strings.Contains("b c m n o", term.Key); damaged != errors.Is(term.Damaged, driver.ErrDamaged) {
 			t.Errorf("%s: %v", term.Key, term.Damaged)
 		} else if damaged && !strings.Contains(term.Damaged.Error(), d.slotKey(term.Key)) {
 			t.Errorf("the message does not name the key: %v", term.Damaged)
 		}
 		got = append(got, term.Key)
 	}
-	if want := "a b c job z"; strings.Join(got, " ") != want {
+	if want := "a b c job m n o z"; strings.Join(got, " ") != want {
 		t.Errorf("listed are %v, want %s", got, want)
 	}
 	jobs, err := d.Jobs(t.Context(), &driver.JobQuery{Limit: 10})
@@ -223,13 +237,22 @@ func TestDamagedKeysAreListed(t *testing.T) {
 	}
 	got = nil
 	for _, j := range jobs {
-		if damaged := j.Key != "job"; damaged != errors.Is(j.Damaged, driver.ErrBadRecord) {
+		damaged := j.Key != "job" && j.Key != "o"
+		if damaged != errors.Is(j.Damaged, driver.ErrBadRecord) || damaged && !strings.Contains(j.Damaged.Error(), d.slotKey(j.Key)) {
 			t.Errorf("%s: %v", j.Key, j.Damaged)
+		}
+		if j.Key == "o" && j.State != driver.JobSuspended {
+			t.Errorf("a job that is suspended is listed as %+v", j)
 		}
 		got = append(got, j.Key)
 	}
-	if want := "job k l"; strings.Join(got, " ") != want {
+	if want := "job k l m n o"; strings.Join(got, " ") != want {
 		t.Errorf("listed jobs are %v, want %s", got, want)
+	}
+	for _, key := range []string{"m", "n"} {
+		if _, _, err := d.Job(t.Context(), key); !errors.Is(err, driver.ErrBadRecord) || !strings.Contains(err.Error(), d.slotKey(key)) {
+			t.Errorf("Job %s: %v, want ErrBadRecord with the name of the slot", key, err)
+		}
 	}
 	for _, key := range []string{"b", "c"} {
 		if _, _, err := d.Inspect(t.Context(), key); !errors.Is(err, driver.ErrDamaged) {

@@ -196,6 +196,9 @@ func (d *Driver) readJobsTogether(ctx context.Context, keys []string, which stri
 			return nil, fmt.Errorf("the script answered %v", p)
 		}
 		j, err := d.parseRecord(keys[i], record, rest[0] == "1", which == "f")
+		if err == nil && rest[0] == "?" {
+			err = d.badRecord(keys[i], "slot")
+		}
 		if err != nil && which == "f" {
 			return nil, fmt.Errorf("job %q: %w", keys[i], err)
 		} else if err != nil { // it does not hide the others

@@ -316,7 +316,7 @@ func TestClaimsAtTheEndOfATerm(t *testing.T) {
 		t.Errorf("%d jobs to be held ran again", n)
 	}
 	// The control: who looks at the record and takes the key in two steps judges them by two readings of the clock.
-	if n := granted(func(d *Driver, key string) bool {
+	naive := func(d *Driver, key string) bool {
 		j, ok, err := d.Job(context.Background(), key)
 		if err != nil || !ok || j.State != driver.JobRunning {
 			return false
@@ -324,9 +324,13 @@ func TestClaimsAtTheEndOfATerm(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		_, err = d.Acquire(context.Background(), request(key, time.Minute))
 		return err == nil
-	}); n == 0 {
-		t.Error("in two steps no job ran again, so the test tells nothing")
 	}
+	for range 10 { // whether a look falls just before the end is up to the machine
+		if granted(naive) > 0 {
+			return
+		}
+	}
+	t.Error("in two steps no job ran again, so the test tells nothing")
 }
 
 // A server that comes back with its data knows what is done. One that has lost it does not, and says so in its Traits.

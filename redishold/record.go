@@ -34,7 +34,8 @@ import (
 const (
 	recordHeader = 130
 	maxHolder    = 99_999_999
-	forever      = 10 * 365 * 24 * time.Hour // what is to be kept for longer is kept until settled
+	noNonce      = "00000000000000000000000000000000" // NOBODY of job.lua
+	forever      = 10 * 365 * 24 * time.Hour          // what is to be kept for longer is kept until settled
 )
 
 // What the name of a record has more than that of its slot.
@@ -107,6 +108,8 @@ func (d *Driver) parseRecord(key, s string, stands, whole bool) (j driver.Job, e
 		return j, d.badRecord(key, "damaged")
 	}
 	j.Input, j.Error, j.Settled = texts[0], texts[1], texts[2]
+	// A settlement leaves no run that has a say, and counts none; nor does one that was undone.
+	j.Judged = j.Settled != "" && s[54:86] == noNonce && (j.State == driver.JobDone || j.State == driver.JobOpen && j.Runs == 0)
 	if texts[4] != "" {
 		j.Result = []byte(texts[4])
 	}
@@ -141,6 +144,9 @@ func (d *Driver) badRecord(key, what string) error {
 		what = fmt.Sprintf("key %s was written by a newer holdlock, whose layout this one does not know; upgrade this program", at)
 	case "kind":
 		what = fmt.Sprintf("key %s is not of holdlock, but of another kind; choose another namespace", at)
+	case "slot":
+		what = fmt.Sprintf("whether it is running stands at key %s, which this holdlock cannot read; upgrade it if a newer one has written "+
+			"that, else look at it, and delete it or use another namespace", d.slotKey(key))
 	case "other":
 		what = fmt.Sprintf("key %s is not that of the term that stands; somebody has changed it by hand", at)
 	default:

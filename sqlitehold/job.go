@@ -25,14 +25,15 @@ type jobRow struct {
 	error, settled     string
 	result             []byte
 
-	who driver.Holder // holder, once it was checked
+	who   driver.Holder // holder, once it was checked
+	flags [2]int        // hold and noResult as they were read, for check: a row may hold any number
 }
 
 // dest and args are jobColumns, but the result in dest.
 func (j *jobRow) dest() []any {
 	return []any{
-		&j.layout, &j.state, &j.why, &j.nonce, &j.hold, &j.before, &j.input, &j.runs, &j.lapses, &j.token, &j.holder, &j.changed,
-		&j.expires, &j.noResult, &j.error, &j.settled,
+		&j.layout, &j.state, &j.why, &j.nonce, &j.flags[0], &j.before, &j.input, &j.runs, &j.lapses, &j.token, &j.holder, &j.changed,
+		&j.expires, &j.flags[1], &j.error, &j.settled,
 	}
 }
 
@@ -66,26 +67,28 @@ func (w *writer) job(namespace, key string, m moment) (j jobRow, known bool, err
 	return j, true, nil
 }
 
-// check says why a row must not be acted upon.
+// check completes a row that was read, or says why it must not be acted upon.
 func (j *jobRow) check(key string) error {
-	kind := driver.ErrBadRecord
-	bad := func(what string) error {
-		return &refusal{"job", key, fmt.Errorf("%w: %s (%w)", kind, what, driver.ErrNotApplied)}
-	}
 	switch {
 	case j.layout > jobLayout:
-		kind = fmt.Errorf("%w: %w", kind, driver.ErrNewer)
-		return bad(fmt.Sprintf("it has layout %d, and this release knows %d; upgrade this program", j.layout, jobLayout))
+		return &refusal{"job", key, fmt.Errorf("%w: %w: it has layout %d, and this release knows %d; upgrade this program (%w)",
+			driver.ErrBadRecord, driver.ErrNewer, j.layout, jobLayout, driver.ErrNotApplied)}
 	case j.layout < jobLayout:
-		return bad(fmt.Sprintf("it is damaged: there is no layout %d; remove the row from table job once you know whether the job was done", j.layout))
+		return damagedJob(key, fmt.Sprintf("there is no layout %d", j.layout))
 	case j.state != jobOpen && j.state != jobRunning && j.state != jobSuspended && j.state != jobDone:
-		return bad(fmt.Sprintf("it is damaged: there is no state %d; remove the row from table job once you know whether the job "+
-			"was done", j.state))
+		return damagedJob(key, fmt.Sprintf("there is no state %d", j.state))
 	case j.why < 0 || j.why > int(driver.ByNumber) || j.before < beforeNothing || j.before > beforeLapsed,
-		j.runs < 0, j.lapses < 0, j.token < 0, len(j.result) > driver.MaxResult, json.Unmarshal([]byte(j.holder), &j.who) != nil:
-		return bad("it is damaged; remove the row from table job once you know whether the job was done")
+		j.flags[0]&^1 != 0, j.flags[1]&^1 != 0, j.runs < 0, j.lapses < 0, j.token < 0, len(j.result) > driver.MaxResult, json.Unmarshal([]byte(j.holder), &j.who) != nil:
+		return damagedJob(key, "what it says cannot be")
 	}
+	j.hold, j.noResult = j.flags[0] == 1, j.flags[1] == 1
 	return nil
+}
+
+// damagedJob is the error about a record that no release has written so.
+func damagedJob(key, what string) error {
+	return &refusal{"job", key, fmt.Errorf("%w: it is damaged: %s; remove the row from table job once you know whether the job was done (%w)",
+		driver.ErrBadRecord, what, driver.ErrNotApplied)}
 }
 
 // forgotten says whether a running record without a term is past its time.
@@ -101,6 +104,8 @@ func (j *jobRow) show(key string, stands bool) driver.Job {
 		Before: befores[j.before], Token: driver.Token(j.token), Changed: time.UnixMicro(j.changed), Result: j.result, NoResult: j.noResult, Error: j.error,
 		Settled: j.settled, Holder: j.who,
 	}
+	// A settlement leaves no run that has a say, and counts none; nor does one that was undone.
+	shown.Judged = j.settled != "" && j.nonce == "" && (j.state == jobDone || j.state == jobOpen && j.runs == 0)
 	if j.state == jobRunning && !stands {
 		shown.State = driver.JobLapsed
 	}

@@ -68,14 +68,15 @@ ON CONFLICT (namespace, key) DO UPDATE SET layout = excluded.layout, state = exc
 
 const removeJobStatement = `DELETE FROM job WHERE namespace = ?1 AND key = ?2`
 
-// A page of jobs, without results, each with what says whether its term stands. ?1 namespace, ?2 first key, ?3 key after
+// A page of jobs, without results, each with what says whether its term stands. What another release means by expires is not known
+// here, so its rows are shown, and told to be unreadable. ?1 namespace, ?2 first key, ?3 key after
 // which to start, ?4 end of the keys, ?5 now in µs since 1970, ?6 limit.
 const (
 	jobsSelect = `
 SELECT j.key, j.layout, j.state, j.why, j.nonce, j.hold, j.before, j.input, j.runs, j.lapses, j.token, j.holder, j.changed,
 	j.expires, j.no_result, j.error, j.settled, coalesce(t.nonce, ''), coalesce(t.boot, ''), coalesce(t.expiry, 0)
 FROM job j LEFT JOIN term t ON t.namespace = j.namespace AND t.key = j.key
-WHERE j.namespace = ?1 AND j.key >= ?2 AND j.key > ?3 AND j.key < ?4 AND j.expires > ?5`
+WHERE j.namespace = ?1 AND j.key >= ?2 AND j.key > ?3 AND j.key < ?4 AND (j.expires > ?5 OR j.layout <> 1)`
 	jobsStatement       = jobsSelect + ` ORDER BY j.key LIMIT ?6`
 	undoneJobsStatement = jobsSelect + ` AND j.state <> 5 ORDER BY j.key LIMIT ?6`
 )

@@ -131,6 +131,7 @@ func TestBadRecords(t *testing.T) {
 		"no such cause":  {"why = 17", "damaged"},
 		"runs below 0":   {"runs = -1", "damaged"},
 		"no holder":      {"holder = 'x'", "damaged"},
+		"no such policy": {"hold = 7", "damaged"},
 		"too much":       {"result = zeroblob(70000)", "damaged"},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -139,15 +140,18 @@ func TestBadRecords(t *testing.T) {
 			d := open(t, path)
 			running := mustClaim(t, d, "running", driver.Rerun)
 			check(t, d.Release(ctx, finish(mustClaim(t, d, "done", driver.Rerun), "x")))
+			for _, key := range []string{"after", "eldest"} {
+				mustClaim(t, d, key, driver.Rerun)
+			}
 			// The control: as it is, it can be read.
 			jobs, err := d.Jobs(ctx, &driver.JobQuery{Limit: 10})
-			if check(t, err); len(jobs) != 2 {
-				t.Fatalf("%d jobs, want 2", len(jobs))
+			if check(t, err); len(jobs) != 4 {
+				t.Fatalf("%d jobs, want 4", len(jobs))
 			}
 			w, err := connect(path, "rw", false)
 			check(t, err)
 			defer w.close()
-			_, err = w.exec("UPDATE job SET " + tt.set)
+			_, err = w.exec("UPDATE job SET " + tt.set + " WHERE key IN ('running', 'done')")
 			check(t, err)
 
 			bad := func(what string, err error) {
@@ -165,13 +169,23 @@ func TestBadRecords(t *testing.T) {
 				if !errors.Is(err, driver.ErrNotApplied) || !strings.Contains(err.Error(), key) {
 					t.Errorf("Acquire with Once: %v, want the key and ErrNotApplied", err)
 				}
-				if tt.set != "result = zeroblob(70000)" { // lists do not read results
-					_, err = d.Jobs(ctx, &driver.JobQuery{Prefix: key, Limit: 10})
-					bad("Jobs", err)
-				}
 				_, _, err = d.Job(ctx, key)
 				bad("Job", err)
 				bad("Settle", d.Settle(ctx, &driver.SettleRequest{Key: key, By: "x"}))
+			}
+			jobs, err = d.Jobs(ctx, &driver.JobQuery{Limit: 10})
+			if check(t, err); len(jobs) != 4 {
+				t.Fatalf("%d jobs are listed, want 4", len(jobs))
+			}
+			for i, key := range []string{"after", "done", "eldest", "running"} { // what cannot be read hides none of the others
+				switch j := jobs[i]; {
+				case j.Key != key:
+					t.Errorf("job %d in the list is %q, want %q", i, j.Key, key)
+				case i%2 == 0 && (j.Damaged != nil || j.State != driver.JobRunning):
+					t.Errorf("%s is listed as %+v", key, j)
+				case i%2 == 1 && tt.set != "result = zeroblob(70000)": // lists do not read results
+					bad("Jobs", j.Damaged)
+				}
 			}
 			bad("Release with Record", d.Release(ctx, finish(running, "x")))
 			if _, err := d.Acquire(ctx, acquire("running", time.Minute)); !isHeld(err) {

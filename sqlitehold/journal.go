@@ -261,8 +261,9 @@ func (d *Driver) Jobs(ctx context.Context, q *driver.JobQuery) (jobs []driver.Jo
 			if err := rows.Scan(append(append([]any{&key}, j.dest()...), &r.nonce, &r.boot, &r.expiry)...); err != nil {
 				return err
 			}
-			if err := j.check(key); err != nil {
-				return err
+			if err := j.check(key); err != nil { // it does not hide the others
+				jobs = append(jobs, driver.Job{Key: key, Damaged: err})
+				continue
 			}
 			jobs = append(jobs, j.show(key, j.standsBy(&r, d.boot, m.now)))
 		}

@@ -327,6 +327,17 @@ func listing(f func(q *driver.JobQuery, jobs []driver.Job) []driver.Job) func(dr
 	})
 }
 
+// judging changes what is said of one job.
+func judging(f func(j *driver.Job)) func(driver.Driver) driver.Driver {
+	return bend(func(b *bent) {
+		b.job = func(ctx context.Context, key string) (driver.Job, bool, error) {
+			j, ok, err := b.journal().Job(ctx, key)
+			f(&j)
+			return j, ok, err
+		}
+	})
+}
+
 // Faults in what operators see and decide.
 func journalMutants() []Mutant {
 	return []Mutant{
@@ -360,6 +371,9 @@ func journalMutants() []Mutant {
 				req.Seen = time.Time{}
 				return b.journal().Settle(ctx, req)
 			})),
+		once("a settlement decides about the runs that follow", []string{"WhatASettlementDecides"},
+			judging(func(j *driver.Job) { j.Judged = j.Settled != "" && j.State == driver.JobDone || j.Judged })),
+		once("a settlement decides nothing", []string{"WhatASettlementDecides"}, judging(func(j *driver.Job) { j.Judged = false })),
 		once("settles everything as done", []string{"SettleLetsItRunAgain"},
 			settling(func(ctx context.Context, b *bent, req *driver.SettleRequest) error {
 				req.Done = true

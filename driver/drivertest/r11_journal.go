@@ -53,6 +53,67 @@ var journalCases = []testCase{
 		}
 		r.begin(a, r.claim("k", hold), 1, 0)
 	}},
+	{"R11/WhatASettlementDecides", func(r *rig) {
+		// It decides about the run before it. The run that follows says itself how it ended.
+		a, b, ok := r.journaled()
+		if !ok {
+			return
+		}
+		judged := func(what string, j driver.Job, want bool) {
+			r.Helper()
+			if j.Judged != want || j.Settled != "ann: not charged" {
+				r.Errorf("R11: %s is told to be as %q has decided: %v, want %v", what, j.Settled, j.Judged, want)
+			}
+		}
+		hold := driver.Claim{OnLapse: driver.Hold}
+		letRun := func(key string) {
+			r.Helper()
+			t := r.lapsing(a, r.claim(key, hold), 1, 0)
+			if j := r.jobIs(b, key, driver.JobLapsed, 1, 0); j.Judged {
+				r.Errorf("R11: a job that nobody has settled is told to be judged: %+v", j)
+			}
+			if err := r.settle(b, driver.SettleRequest{Key: key, Token: t.Token, By: "ann: not charged"}); err != nil {
+				r.Fatalf("Settle: %v", err)
+			}
+			judged("a job that was let run again", r.jobIs(a, key, driver.JobOpen, 0, 0), true)
+		}
+		for key, rec := range map[string]driver.Record{
+			"done": done, "open": {State: driver.JobOpen, Error: "no"}, "suspended": {State: driver.JobSuspended, Why: driver.ByError},
+		} {
+			letRun(key)
+			t := r.begin(a, r.claim(key, hold), 1, 0)
+			judged("a run that follows", *t.Job, false)
+			r.finish(t, rec)
+			judged("a job that its run has left "+rec.State.String(), r.jobIs(b, key, rec.State, 1, 0), false)
+		}
+		judged("a duplicate of a job that its run has done", r.answered(b, r.claim("done", driver.Claim{}), driver.ErrDone).Job, false)
+		undone := r.run(a, "open", 2, 0)
+		if err := a.Release(r.ctx, &driver.ReleaseRequest{Ref: undone.ref, Undo: true}); err != nil {
+			r.Fatalf("Release with Undo: %v", err)
+		}
+		judged("a job that has failed, after a run that was undone", r.jobIs(b, "open", driver.JobOpen, 1, 0), false)
+
+		letRun("undone")
+		undone = r.begin(a, r.claim("undone", hold), 1, 0)
+		if err := a.Release(r.ctx, &driver.ReleaseRequest{Ref: undone.ref, Undo: true}); err != nil {
+			r.Fatalf("Release with Undo: %v", err)
+		}
+		judged("a job whose next run was undone", r.jobIs(b, "undone", driver.JobOpen, 0, 0), true)
+		t := r.lapsing(a, r.claim("undone", hold), 1, 0)
+		judged("a job whose next run has lapsed", r.jobIs(b, "undone", driver.JobLapsed, 1, 0), false)
+		if err := r.settle(b, driver.SettleRequest{Key: "undone", Token: t.Token, Done: true, By: "ann: not charged"}); err != nil {
+			r.Fatalf("Settle: %v", err)
+		}
+		judged("a job that was marked done", r.jobIs(b, "undone", driver.JobDone, 1, 0), true)
+		judged("a duplicate of it", r.answered(b, r.claim("undone", driver.Claim{}), driver.ErrDone).Job, true)
+		jobs, err := r.journal(b).Jobs(r.ctx, &driver.JobQuery{Limit: 10})
+		if err != nil || len(jobs) != 4 {
+			r.Fatalf("R11: Jobs gives %d jobs, want 4: %v", len(jobs), err)
+		}
+		for _, j := range jobs {
+			judged("in the list "+j.Key, j, j.Key == "undone")
+		}
+	}},
 	{"R11/SettleMarksDone", func(r *rig) {
 		a, b, ok := r.journaled()
 		if !ok {

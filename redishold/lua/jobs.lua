@@ -1,6 +1,6 @@
 -- KEYS: slot, record and record if done of each job. ARGV: f for whole records, a for records without results, u likewise and only of jobs
--- that are not done. Answers for each: record, and whether the term of its last run stands; nothing if there is none. What
--- cannot be read is answered as it is.
+-- that are not done. Answers for each: record, and 1 or 0, whether the term of its last run stands, or ? if its slot cannot be read;
+-- nothing if there is none. A record that cannot be read is answered as it is.
 local function part(key, from, to)
   local p = redis.pcall('GETRANGE', key, from, to)
   if type(p) ~= 'table' then return p end
@@ -23,8 +23,14 @@ local function look(key, slot)
     local all = 130 + n + (tonumber(sub(r, 123, 130)) or 0)
     if #part(key, all - 1, -1) ~= 1 then r = '?' end  -- the result has another length
   end
-  local s = redis.call('GET', slot)
-  return {r, s and sub(s, 1, 1) == '1' and sub(r, 2, 2) == 'R' and holds(s, sub(r, 55, 86)) and '1' or '0'}
+  if sub(r, 2, 2) ~= 'R' then return {r, '0'} end
+  local s = redis.pcall('GET', slot)
+  if type(s) == 'table' then
+    if not find(s.err, 'WRONGTYPE', 1, true) then return nil, s end
+    return {r, '?'}
+  end
+  if s and (sub(s, 1, 1) ~= '1' or not free(s)) then return {r, '?'} end
+  return {r, s and holds(s, sub(r, 55, 86)) and '1' or '0'}
 end
 
 local out = {}

@@ -37,7 +37,7 @@ func (l *jobsLsCmd) Run(g *globals) error {
 		for i, err := range c.Jobs(ctx, l.Prefix, !l.All) {
 			if err != nil {
 				if err := unread.pass(err); err != nil {
-					return err
+					return cmp.Or(w.Flush(), err) // what was read until now is shown
 				}
 				continue
 			}
@@ -56,7 +56,7 @@ func (l *jobsLsCmd) Run(g *globals) error {
 			fmt.Fprintf(w, "%s\t%v\t%d\t%s\t%s\t%d\t%s\n", lockName(i.Name, i.Key), i.Job.State, i.Job.Runs, jobHolder(i), ago(i.Job.Changed),
 				i.Job.Token, readable(why(i)))
 		}
-		if n == 0 && !g.JSON {
+		if n == 0 && unread.n == 0 && !g.JSON { // what could not be read may wait for an operator
 			what := "no job waits for an operator"
 			if l.All {
 				what = "there is no record of a job"
@@ -107,7 +107,11 @@ func (g *globals) showJob(ctx context.Context, c *holdlock.Client, name, key str
 			fmt.Fprintf(w, "last error\t%s\n", readable(info.Job.Error))
 		}
 		if info.Job.Settled != "" {
-			fmt.Fprintf(w, "settled by\t%s\n", readable(info.Job.Settled))
+			when := ""
+			if !info.Job.Judged {
+				when = " (before its last run)"
+			}
+			fmt.Fprintf(w, "settled by\t%s%s\n", readable(info.Job.Settled), when)
 		}
 		if info.Job.State == driver.JobDone && len(info.Job.Result) > 0 {
 			fmt.Fprintf(w, "result\t%s\n", readable(string(info.Job.Result)))
@@ -212,6 +216,9 @@ func jobFields(i holdlock.JobInfo) map[string]any {
 		if text != "" {
 			out[name] = text
 		}
+	}
+	if j.Judged {
+		out["judged"] = true
 	}
 	if len(j.Result) > 0 {
 		out["result_base64"] = base64.StdEncoding.EncodeToString(j.Result)

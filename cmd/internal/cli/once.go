@@ -81,7 +81,8 @@ func (s *session) get(ctx context.Context, wait time.Duration) (*holdlock.Lease,
 }
 
 // finish gives the lease back, and if it is a run of a job, records how that ended as far as the command has said so: by an
-// exit code of its own. A command that was ended by a signal, by us or by others, has not: it may have done its work or not.
+// exit code of its own. A command that was ended by a signal, by us or by others, has not: it may have done its work or not. Nor
+// has one that ends with 0 because it was asked to stop: that says that it has stopped in order.
 func (s *session) finish(lease *holdlock.Lease, res guard.Result) error {
 	ctx := context.Background()
 	if s.job == nil {
@@ -94,6 +95,10 @@ func (s *session) finish(lease *holdlock.Lease, res guard.Result) error {
 	case res.Err != nil, res.Ended != "" && res.Ended != guard.Leftovers, !status.Known, status.Signal != 0:
 		s.g.say("unfinished", fmt.Sprintf("job %s is left unfinished: its command was ended before it could say how far it had come; %s",
 			s.name(), s.follows(lease)), nil)
+		return lease.Release(ctx)
+	case status.Code == 0 && s.stop != nil:
+		s.g.say("unfinished", fmt.Sprintf("job %s is not recorded as done, although its command ended with 0: it was asked to stop (signal %s), and "+
+			"may not have done its work; %s", s.name(), s.stop, s.follows(lease)), nil)
 		return lease.Release(ctx)
 	case status.Code != 0:
 		return s.record(lease, s.job.Failed(lease.Job().Runs, fmt.Sprintf("exit code %d", status.Code)))
@@ -108,6 +113,9 @@ func (s *session) record(lease *holdlock.Lease, rec driver.Record) error {
 	switch {
 	case errors.Is(err, holdlock.ErrLost):
 		s.g.say("unrecorded", fmt.Sprintf("how job %s has ended was not recorded, because its lock was lost; %s", s.name(), s.follows(lease)), nil)
+	case errors.Is(err, driver.ErrUnclaimed), errors.Is(err, driver.ErrBadRecord): // nothing would be gained by telling it again
+		s.g.say("unrecorded", fmt.Sprintf("%v; %s", err, s.spoilt()), nil)
+		return nil
 	case err != nil:
 		s.g.say("recording", fmt.Sprintf("the store has not confirmed how job %s has ended, so it is told again for up to %s: %v",
 			s.name(), s.r.TTL, err), nil)
@@ -130,6 +138,8 @@ func (s *session) confirmed(lease *holdlock.Lease, state driver.JobState) bool {
 	for {
 		info, known, err := s.client.Job(ctx, s.lock.Name(), s.lock.Key())
 		switch {
+		case errors.Is(err, driver.ErrBadRecord):
+			return false
 		case err != nil:
 		case !known || info.Job.Token != lease.Token():
 			return false
@@ -158,14 +168,27 @@ func (s *session) follows(lease *holdlock.Lease) string {
 		return "a later run has done it, so it does not run again"
 	case j.Token != lease.Token() && j.State == driver.JobRunning:
 		return "it runs again already: " + jobHolder(info)
-	case j.State == driver.JobDone:
+	case j.State == driver.JobDone && j.Judged:
 		return fmt.Sprintf("it was marked done meanwhile, by %s, and does not run again", readable(j.Settled))
-	case j.State == driver.JobOpen && j.Settled != "":
+	case j.State == driver.JobDone:
+		return "it is recorded as done, and does not run again"
+	case j.State == driver.JobOpen && j.Judged:
 		return fmt.Sprintf("the next delivery runs it again, as %s has decided", readable(j.Settled))
 	case j.State == driver.JobSuspended:
 		return after(once.Hold)
 	}
 	return after(s.job.OnLapse)
+}
+
+// spoilt says what follows a run whose record was removed or changed by hand.
+func (s *session) spoilt() string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, known, err := s.client.Job(ctx, s.lock.Name(), s.lock.Key())
+	if err == nil && !known {
+		return "nothing is known of it any more, so the next delivery runs it as if for the first time"
+	}
+	return "look at it before it is delivered again: holdlock jobs inspect " + s.name()
 }
 
 // after says what follows a run that did not say how it ended.

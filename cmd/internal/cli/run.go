@@ -160,6 +160,7 @@ type session struct {
 	job     *once.Options // of the job that is to run once, or nil
 	renewed chan struct{} // the lease has a new deadline
 	signals chan os.Signal
+	stop    os.Signal   // asked the command to end, by way of us, or nil
 	failing atomic.Bool // renewals fail, and this was told
 	counts  *counts
 }
@@ -227,7 +228,7 @@ func (s *session) once(p *patience) error {
 	return s.ended(res, nil)
 }
 
-// ending are the signals that end a wait for the lock, as they would end a command.
+// ending are the signals that end a wait for the lock, as they would end a command, and ask one that runs to end.
 var ending = []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT}
 
 func (s *session) told(err error) {
@@ -318,13 +319,24 @@ func (s *session) work(lease *holdlock.Lease) (guard.Result, error) {
 		maxHold = t.C
 	}
 	lost := lease.Done()
+	s.stop = nil
 	for {
 		select {
 		case <-g.Done():
-			return g.Wait(), nil
+			// Whoever stops a group of processes has told the command as well, and that may have ended before we hear of it.
+			for {
+				select {
+				case sig := <-s.signals:
+					s.stopping(sig)
+					continue
+				default:
+				}
+				return g.Wait(), nil
+			}
 		case <-s.renewed:
 			g.SetDeadline(deadline(lease))
 		case sig := <-s.signals:
+			s.stopping(sig)
 			if _, err := g.Forward(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 				s.g.say("signal", fmt.Sprintf("signal %s could not be passed on: %v", sig, err), nil)
 			}
@@ -340,6 +352,13 @@ func (s *session) work(lease *holdlock.Lease) (guard.Result, error) {
 				g.KillAll()
 			}
 		}
+	}
+}
+
+// stopping notes a signal that asks the command to end. Some commands end with 0 then, their work done or not.
+func (s *session) stopping(sig os.Signal) {
+	if n, ok := sig.(syscall.Signal); ok && slices.Contains(ending, n) && s.stop == nil {
+		s.stop = sig
 	}
 }
 
@@ -379,7 +398,7 @@ func (s *session) ended(res guard.Result, lost error) error {
 		why = fmt.Sprintf("the guard of lock %s was killed or stopped, so the command was ended", name)
 	}
 	if why != "" {
-		return &exitError{code: exitLost, kind: "lost", err: lostError{why + "; the command was stopped"}}
+		return &exitError{code: exitLost, kind: "lost", err: lostError{why + "; " + stopped(res)}}
 	}
 	if res.Err != nil {
 		return &exitError{code: res.ExitCode(), kind: "command", err: res.Err}
@@ -388,6 +407,17 @@ func (s *session) ended(res guard.Result, lost error) error {
 		return &exitError{code: code, kind: "exit", silent: true, err: fmt.Errorf("the command ended with code %d", code)}
 	}
 	return nil
+}
+
+// stopped says how a command ended whose lock was lost.
+func stopped(res guard.Result) string {
+	if byItself := res.Ended == "" || res.Ended == guard.Leftovers; !byItself || !res.Status.Known {
+		return "the command was stopped"
+	}
+	if res.Status.Signal != 0 {
+		return fmt.Sprintf("the command had ended by itself, by signal %s", res.Status.Signal)
+	}
+	return fmt.Sprintf("the command had ended by itself, with code %d", res.Status.Code)
 }
 
 // lostError is an ErrLost with a text of its own.

@@ -40,7 +40,7 @@ func (l *lsCmd) Run(g *globals) error {
 		for i, err := range c.List(ctx, l.Prefix) {
 			if err != nil {
 				if err := unread.pass(err); err != nil {
-					return err
+					return cmp.Or(w.Flush(), err) // what was read until now is shown
 				}
 				continue
 			}
@@ -51,7 +51,7 @@ func (l *lsCmd) Run(g *globals) error {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", lockName(i.Name, i.Key), state(i), holder(i), since(i),
 				i.FreeIn.Round(time.Millisecond), i.Token, readable(i.Holder.Purpose))
 		}
-		if n == 0 {
+		if n == 0 && unread.n == 0 { // what could not be read may be held
 			fmt.Fprintf(g.stderr, "holdlock: nothing is held in %s\n", readable(c.Traits().Location))
 		}
 		if err := w.Flush(); err != nil {

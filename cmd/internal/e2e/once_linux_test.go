@@ -52,6 +52,34 @@ func (b *box) listed(flags ...string) (jobs []jobView) {
 	return jobs
 }
 
+// unreadableJobs makes three jobs that wait for an operator, of which spoil makes dj/2 unreadable: the others are listed, it is named,
+// and nobody is told that no job waits.
+func (b *box) unreadableJobs(spoil func(), named string) {
+	t := b.t
+	t.Helper()
+	for _, job := range []string{"dj/1", "dj/2", "dj/3"} {
+		if r := b.run("run", job, "--once", "--on-error", "hold", "--", "false"); r.code != 1 {
+			t.Fatalf("run: %+v, want 1", r)
+		}
+	}
+	if r := b.run("jobs", "ls"); r.code != 0 || strings.Count(r.out, "suspended") != 3 {
+		t.Fatalf("jobs ls: %+v, want three jobs", r)
+	}
+	spoil()
+	for _, flags := range [][]string{nil, {"--all"}, {"dj/2"}} {
+		r := b.run(append([]string{"jobs", "ls"}, flags...)...)
+		contains(t, "jobs ls", r.err, named, "the list is incomplete")
+		rows := 2
+		if len(flags) == 1 && flags[0] == "dj/2" {
+			rows = 0
+		}
+		if r.code != 65 || strings.Count(r.out, "suspended") != rows || strings.Contains(r.err, "no job waits") ||
+			strings.Contains(r.err, "there is no record") || strings.Contains(r.err, "unreachable") {
+			t.Errorf("jobs ls %v: %+v, want %d jobs and 65", flags, r, rows)
+		}
+	}
+}
+
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
@@ -187,6 +215,7 @@ func TestOnceKilled(t *testing.T) {
 	t.Run("after the record", func(t *testing.T) {
 		t.Parallel()
 		b := newBox(t)
+		b.run("run", "other", "--", "true") // makes the file: whoever looks at a job makes none
 		// Whoever started it never hears of its end, and delivers again.
 		p := b.start("run", "mail/17", "--once", "--on-lapse", "hold", "--", "sh", "-c", "echo sent >>effect")
 		eventually(t, "the job is done", func() bool { return b.job("mail/17").State == "done" })
@@ -261,6 +290,108 @@ func TestOnceSettledMeanwhile(t *testing.T) {
 				t.Errorf("settle --again: %+v", r)
 			}
 		})
+	}
+}
+
+// A command that is asked to stop and ends with 0 has stopped in order. That does not say that its work is done.
+func TestOnceAskedToStop(t *testing.T) {
+	t.Parallel()
+	const script = `trap 'echo stopped; exit 0' TERM INT HUP QUIT
+		trap ': >nudged' USR1; : >here; while ! [ -e go ]; do sleep 0.02; done; echo sent >>effect`
+	for _, policy := range []string{"rerun", "hold"} {
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+			t.Run(fmt.Sprintf("%s/%v", policy, sig), func(t *testing.T) {
+				t.Parallel()
+				b := newBox(t)
+				p := b.start("run", "mail/17", "--once", "--on-lapse", policy, "--", "sh", "-c", script)
+				eventually(t, "the command is at work", func() bool { return exists(b.path("here")) })
+				p.signal(sig)
+				r := p.wait()
+				contains(t, "the message", r.err, "mail/17", "not recorded as done", "asked to stop", sig.String())
+				if r.code != 0 || r.out != "stopped\n" || b.effects0() {
+					t.Errorf("%+v, want the command's 0, and no effect", r)
+				}
+				if v := b.job("mail/17"); v.State != "lapsed" {
+					t.Errorf("the job: %+v, want it unfinished", v)
+				}
+				r = b.once("--on-lapse", policy)
+				if policy == "hold" {
+					if r.code != 77 || b.effects0() {
+						t.Errorf("the next delivery: %+v, want 77", r)
+					}
+					b.settles(false)
+					return
+				}
+				contains(t, "the next delivery", r.err, "mail/17 runs again", "2nd time")
+				if r.code != 0 || b.effects() != 1 {
+					t.Errorf("the next delivery: %+v, effects %d", r, b.effects())
+				}
+			})
+		}
+	}
+	// The controls: another signal asks for no end, and an exit code other than 0 is what the command says.
+	t.Run("another signal", func(t *testing.T) {
+		t.Parallel()
+		b := newBox(t)
+		p := b.start("run", "mail/17", "--once", "--on-lapse", "hold", "--", "sh", "-c", script)
+		eventually(t, "the command is at work", func() bool { return exists(b.path("here")) })
+		p.signal(syscall.SIGUSR1)
+		eventually(t, "the command has got the signal", func() bool { return exists(b.path("nudged")) })
+		write(t, b.path("go"), "")
+		if r := p.wait(); r != (result{}) || b.effects() != 1 || b.job("mail/17").State != "done" {
+			t.Errorf("%+v, effects %d, job %+v; want it done", r, b.effects(), b.job("mail/17"))
+		}
+	})
+	t.Run("another code", func(t *testing.T) {
+		t.Parallel()
+		b := newBox(t)
+		p := b.start("run", "mail/17", "--once", "--on-lapse", "hold", "--", "sh", "-c", strings.Replace(script, "exit 0", "exit 3", 1))
+		eventually(t, "the command is at work", func() bool { return exists(b.path("here")) })
+		p.signal(syscall.SIGTERM)
+		if r := p.wait(); r.code != 3 || b.job("mail/17").State != "open" {
+			t.Errorf("%+v, job %+v; want 3, and a job that has failed", r, b.job("mail/17"))
+		}
+	})
+}
+
+// A command that had ended before its lock was lost was not stopped.
+func TestOnceEndedBeforeTheLoss(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	p := b.start("run", "mail/17", "--once", "--ttl", "15s", "--", "sh", "-c", ": >here; while ! [ -e go ]; do sleep 0.02; done; echo sent >>effect; : >end")
+	eventually(t, "the command is at work", func() bool { return exists(b.path("here")) })
+	testenv.Stop(t, p.pid())
+	write(t, b.path("go"), "")
+	eventually(t, "the command is at its end", func() bool { return exists(b.path("end")) })
+	eventually(t, "the run has lapsed", func() bool { return b.job("mail/17").State == "lapsed" })
+	p.signal(syscall.SIGCONT)
+	r := p.wait()
+	contains(t, "the message", r.err, "mail/17 was lost", "the command had ended by itself, with code 0")
+	if r.code != 70 || strings.Contains(r.err, "was stopped") {
+		t.Errorf("%+v, want 70", r)
+	}
+}
+
+// A run that is let run again still has its input. One that was begun with the wrong one is forgotten on purpose.
+func TestOnceOtherInputSettled(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	if r := b.run("run", "mail/17", "--once", "--input", "wrong", "--on-error", "hold", "--", "false"); r.code != 1 {
+		t.Fatalf("run: %+v", r)
+	}
+	settle := []string{"jobs", "settle", "mail/17", "--token", b.jobToken("mail/17"), "--reason", "the wrong input"}
+	if r := b.run(append(settle, "--run-again")...); r.code != 0 {
+		t.Fatalf("settle: %+v", r)
+	}
+	if r := b.once("--input", "right"); r.code != 65 || exists(b.path("effect")) {
+		t.Errorf("after --run-again: %+v, want 65", r)
+	}
+	if r := b.run(append(settle, "--done", "--keep", "1s", "--again")...); r.code != 0 {
+		t.Fatalf("settle: %+v", r)
+	}
+	eventually(t, "it is forgotten", func() bool { return b.job("mail/17").State == "unknown" })
+	if r := b.once("--input", "right"); r.code != 0 || b.effects() != 1 {
+		t.Errorf("after --done --keep 1s: %+v, want it to run", r)
 	}
 }
 

@@ -81,5 +81,37 @@ func TestOnceRecordedLate(t *testing.T) {
 	}
 }
 
+// A record that is removed or spoilt while the command runs will not come back: that is said at once, and the lock is free.
+func TestOnceWithoutRecord(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	for what, tt := range map[string]struct {
+		spoil []string
+		want  string
+		next  int
+	}{
+		"removed": {[]string{"DEL", "holdlock:{:mail/17}:j"}, "as if for the first time", 0},
+		"spoilt":  {[]string{"SET", "holdlock:{:mail/17}:j", "garbage"}, "jobs inspect mail/17", 65},
+	} {
+		t.Run(what, func(t *testing.T) {
+			b := newBox(t)
+			b.onRedis("redis://" + r.Addr)
+			p := b.start("run", "mail/17", "--once", "--on-lapse", "hold", "--ttl", "10m", "--", "sh", "-c", "echo sent >>effect; : >here; while ! [ -e go ]; do sleep 0.02; done")
+			eventually(t, "the command is at work", func() bool { return exists(b.path("here")) })
+			r.Do(t, tt.spoil...)
+			write(t, b.path("go"), "")
+			got := p.wait() // with the TTL it would be ten minutes
+			contains(t, "the message", got.err, "mail", "17", "removed or changed", tt.want)
+			if got.code != 0 || strings.Contains(got.err, "told again") {
+				t.Errorf("%+v, want the command's 0", got)
+			}
+			if next := b.once(); next.code != tt.next {
+				t.Errorf("the next delivery: %+v, want %d", next, tt.next)
+			}
+			r.Do(t, "DEL", "holdlock:{:mail/17}:j", "holdlock:{:mail/17}:d")
+		})
+	}
+}
+
 // effects0 says whether the command has run at all.
 func (b *box) effects0() bool { return exists(b.path("effect")) }

@@ -65,6 +65,12 @@ func TestPostgresOnce(t *testing.T) {
 			})
 		}
 	}
+	t.Run("a record of a newer release", func(t *testing.T) {
+		t.Parallel()
+		b := newBox(t)
+		b.onPostgres(p, p.URL(), "newer")
+		b.unreadableJobs(func() { p.Do(t, `UPDATE newer.job SET layout = 2 WHERE key = 'dj/2'`) }, "dj/2")
+	})
 	t.Run("sessions", func(t *testing.T) {
 		t.Parallel()
 		b := newBox(t)

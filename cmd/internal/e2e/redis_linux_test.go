@@ -136,6 +136,17 @@ func TestDamagedKeys(t *testing.T) {
 	held.wait()
 }
 
+// TestDamagedJobs: the same of the records of jobs.
+func TestDamagedJobs(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	b := newBox(t)
+	b.onRedis("redis://" + r.Addr)
+	b.unreadableJobs(func() {
+		r.Do(t, "SET", "holdlock:{:dj/2}:j", "garbage")
+	}, "holdlock:{:dj/2}:j")
+}
+
 // TestRedisHangs stops the server while a command runs: the command ends before its lock can pass on, and nothing is started
 // beside it. A store that cannot be reached is 69.
 func TestRedisHangs(t *testing.T) {
