@@ -13,10 +13,16 @@
 //	the store failed, the record is    the same
 //	of a newer release, or the lease
 //	was lost before the record
-//	the handler failed                 its error is returned: Retry, PoisonQueue, or the broker's redelivery
-//	the job is suspended, its record   an error for which PutAside is true
+//	the handler failed                 its error is returned: Retry, PoisonQueue, or the broker's redelivery; also if it tells of another
+//	                                   job. Only one that says that a lock is held, or lost, or that a store failed, makes the message
+//	                                   come back later
+//	the job is suspended, its record   after Delay an error for which PutAside is true
 //	or lock is damaged, its key was
-//	used with another input, …
+//	used with another input, it has
+//	no key that a lock can have, …
+//	anything else                      after Delay an error, so that no message spins
+//
+// Middleware refuses at once what it can know: options that are not allowed, a Harmful lock that nothing protects, a store without records.
 //
 // # How a message comes back
 //
