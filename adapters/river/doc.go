@@ -28,7 +28,8 @@
 //	the key came with another input                           cancelled: a bug
 //	its record or lock is damaged                             cancelled; the error names the key. Retry it when that is mended
 //	its record is of a newer release                          snoozed for Suspended: another worker may be of that release
-//	the work failed, or snoozed or cancelled itself           as without the middleware
+//	the work failed, or snoozed or cancelled itself           as without the middleware, also if its error tells of another job
+//	it has no key, or one that no lock can have               an error: River's retry policy
 //	the store does not answer                                 an error: River's retry policy
 //
 // So a duplicate that comes while its twin runs is never taken for done, and the job runs if the twin dies. River itself delivers the
