@@ -6,8 +6,11 @@
 // InTx gives the job a transaction, in which stand its writes, the record that it is done (pghold.Once) and the completion of the
 // River job. They happen together or not at all, so the effect is there exactly once, whatever is killed when:
 //
+//	settleOnce, err := riverlock.InTx(pool, settle, byDay, nil)
+//	river.AddWorker(workers, &SettleWorker{once: settleOnce})
+//
 //	func (w *SettleWorker) Middleware(*rivertype.JobRow) []rivertype.WorkerMiddleware {
-//		return []rivertype.WorkerMiddleware{w.once} // riverlock.InTx(pool, settle, byDay, nil)
+//		return []rivertype.WorkerMiddleware{w.once}
 //	}
 //	func (w *SettleWorker) Work(ctx context.Context, job *river.Job[SettleArgs]) error {
 //		_, err := riverlock.Tx(ctx).Exec(ctx, "INSERT INTO ledger …")
