@@ -42,7 +42,8 @@
 //
 // The router publishes them when the job is recorded as done already, so a process that dies in between would lose them. So they
 // are kept with the record, and each duplicate returns them again, with the same UUIDs: at least once, and what consumes them can
-// tell. A record holds 64 KiB; with more than that the job is done and its messages are published, but a duplicate that comes later
+// tell. A record holds 64 KiB, and payloads are in it as base64, with UUIDs and metadata: it has room for somewhat less than 48 KiB of them. With
+// more than that the job is done and its messages are published, but a duplicate that comes later
 // is an error (once.ErrNoResult) and not acknowledged, as nobody knows whether they were. Publish such messages in the handler.
 //
 // # What is not promised

@@ -236,9 +236,16 @@ func TestPutAside(t *testing.T) {
 			t.Errorf("a key of 512 bytes: %v", err)
 		}
 		// Messages that do not fit into the record: they are published, and a duplicate does not pretend that they were.
+		size := 47 << 10
 		big := func(*message.Message) ([]*message.Message, error) {
-			return []*message.Message{message.NewMessage("big", []byte(strings.Repeat("x", 64<<10)))}, nil
+			return []*message.Message{message.NewMessage("big", []byte(strings.Repeat("x", size)))}, nil
 		}
+		for range 2 {
+			if made, err := s.wrap(nil, big)(order("fits")); err != nil || len(made) != 1 || len(made[0].Payload) != size {
+				t.Errorf("47 KiB of payload: %d messages, %v", len(made), err)
+			}
+		}
+		size = 48 << 10
 		if made, err := s.wrap(nil, big)(order("3")); err != nil || len(made) != 1 {
 			t.Errorf("%d messages, %v", len(made), err)
 		}
