@@ -319,10 +319,16 @@ func TestInRouter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := bus.Publish("orders", order("good"), order("good"), order("bad")); err != nil {
+		long := strings.Repeat("x", 513) // a key that no lock can have, first in the queue
+		if err := bus.Publish("orders", order(long), order("good"), order("good"), order("bad")); err != nil {
 			t.Fatal(err)
 		}
 		msg := <-aside
+		msg.Ack()
+		if msg.UUID != long || !strings.Contains(msg.Metadata.Get(middleware.ReasonForPoisonedKey), "charge") {
+			t.Errorf("put aside: %s, %v", msg.UUID, msg.Metadata)
+		}
+		msg = <-aside
 		msg.Ack()
 		mu.Lock()
 		defer mu.Unlock()
