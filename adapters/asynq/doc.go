@@ -16,7 +16,8 @@
 //	the job                                          the task
 //	is done, by this delivery or an earlier one      is done
 //	runs elsewhere, and may yet die                  comes back later, and uses up no retry
-//	failed: the handler's error                      as asynq does with that error
+//	failed: the handler's error                      as asynq does with that error, also if it tells of another job
+//	has no key, or one that no lock can have         is archived
 //	is suspended, or came with another payload       is archived, for people to look at
 //	the store of the locks cannot be reached         comes back later, and uses up no retry
 //	has a record that is of a newer release          comes back later: another worker may be of that release

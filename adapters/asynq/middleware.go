@@ -58,6 +58,9 @@ type Jobs struct {
 // after the server. It changes two settings of cfg, from which the server must then be made: IsFailure, so that a task whose
 // job runs elsewhere uses up no retry, and RetryDelayFunc, for how soon it comes back. What was set there is asked about
 // everything else. Close what New returns after the server.
+//
+// What no task could pass is an error of New: policies of package once that are not allowed (holdlock.ErrInvalid), a Harmful lock that this store
+// or OnLapse: Rerun cannot protect (holdlock.ErrRefused). Neither store nor queues are asked.
 func New(client *holdlock.Client, cfg *asynq.Config, opts *Options) (*Jobs, error) {
 	if opts == nil || opts.Key == nil {
 		return nil, errors.New("asynqonce: Options.Key is required: it says which tasks are the same job, for example PayloadKey")
@@ -92,6 +95,9 @@ func New(client *holdlock.Client, cfg *asynq.Config, opts *Options) (*Jobs, erro
 	if err != nil {
 		return nil, fmt.Errorf("asynqonce: %w", err)
 	}
+	if err := usable(lock, &o.Once); err != nil {
+		return nil, fmt.Errorf("asynqonce: lock %s: %w", o.Name, err)
+	}
 	tasks, err := openTasks(o.Redis)
 	if err != nil {
 		return nil, fmt.Errorf("asynqonce: lock %s: %w", o.Name, err)
@@ -99,6 +105,17 @@ func New(client *holdlock.Client, cfg *asynq.Config, opts *Options) (*Jobs, erro
 	j := &Jobs{lock, o, tasks}
 	j.configure(cfg)
 	return j, nil
+}
+
+// usable finds out what can be known without the store: for a caller that is gone, once.Do checks all that it checks, and stops before it asks.
+func usable(lock *holdlock.Lock, policies *once.Options) error {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := once.Do(gone, lock.For("any"), policies, func(context.Context, *once.Run) ([]byte, error) { return nil, context.Canceled })
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // Close closes the connections to the Redis of the queues. The server must have ended.
@@ -142,12 +159,9 @@ func (j *Jobs) Middleware(next asynq.Handler) asynq.Handler {
 }
 
 func (j *Jobs) process(ctx context.Context, t *asynq.Task, next asynq.Handler) error {
-	key, err := j.opts.Key(t)
-	if err == nil && key == "" {
-		err = errors.New("it is empty")
-	}
-	if err != nil {
-		return fmt.Errorf("asynqonce: the key of a task of type %s: %w (%w)", t.Type(), err, asynq.SkipRetry)
+	key, err := j.keyOf(t)
+	if err != nil { // another delivery would find the same
+		return fmt.Errorf("asynqonce: lock %s: the key of a task of type %s: %w (%w)", j.opts.Name, t.Type(), err, asynq.SkipRetry)
 	}
 	o := j.opts.Once
 	if o.Input == nil {
@@ -170,14 +184,50 @@ func (j *Jobs) process(ctx context.Context, t *asynq.Task, next asynq.Handler) e
 	}
 }
 
+// keyOf returns the key of a task, which a lock can have.
+func (j *Jobs) keyOf(t *asynq.Task) (string, error) {
+	key, err := j.opts.Key(t)
+	switch {
+	case err != nil:
+		return "", err
+	case key == "":
+		return "", errors.New("it is empty")
+	}
+	if _, _, err := holdlock.ParseName(j.opts.Name + "/" + key); err != nil {
+		return "", fmt.Errorf("%w; let Options.Key make one of it that is, a hash for example", err)
+	}
+	return key, nil
+}
+
 // run delivers the job once and says it in asynq's words.
 func (j *Jobs) run(ctx context.Context, t *asynq.Task, next asynq.Handler, key string, opts *once.Options) error {
+	var failed *words
 	out, err := once.Do(ctx, j.lock.For(key), opts, func(ctx context.Context, _ *once.Run) ([]byte, error) {
-		return nil, next.ProcessTask(ctx, t)
+		err := next.ProcessTask(ctx, t)
+		if err != nil {
+			failed = &words{err}
+			return nil, failed
+		}
+		return nil, nil
 	})
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
+	}
+	if failed == nil {
+		return ofThisJob(&out, err)
+	}
+	switch {
+	case err != error(failed):
+		return &failure{failed.of, ofThisJob(&out, err)}
+	case comesBack(failed.of):
+		return &failure{failed.of, nil}
+	}
+	return failed.of
+}
+
+// ofThisJob adds to an error of package once what asynq is to do about it.
+func ofThisJob(out *once.Outcome, err error) error {
+	switch {
 	case errors.Is(err, once.ErrSuspended), errors.Is(err, once.ErrOtherInput):
 		return fmt.Errorf("%w (%w)", err, asynq.SkipRetry)
 	case out.Status == once.NotRun && driver.Damaged(err): // to look at it again changes nothing; one of a newer release may be read elsewhere

@@ -264,6 +264,8 @@ func TestOutcomes(t *testing.T) {
 	b := start(t)
 	var runs tally
 	errNo := errors.New("no")
+	// What the handler says of another job, in which it has found itself, is its own failure.
+	another := map[string]error{"another is suspended": once.ErrSuspended, "another's input": once.ErrOtherInput, "another runs": ErrRunning, "another's store": ErrStore, "another is damaged": driver.ErrDamaged}
 	handle := func(ctx context.Context, task *asynq.Task) error {
 		p := string(task.Payload())
 		n := runs.add(p)
@@ -272,6 +274,8 @@ func TestOutcomes(t *testing.T) {
 			return errNo
 		case p == "panics" && n == 1:
 			panic("!")
+		case another[p] != nil && n <= 2:
+			return fmt.Errorf("mail of the order: %w", another[p])
 		case p == "skips":
 			return fmt.Errorf("%w: %w", errNo, asynq.SkipRetry)
 		}
@@ -286,6 +290,8 @@ func TestOutcomes(t *testing.T) {
 			return "", nil
 		case "bad key":
 			return "", errNo
+		case "long key":
+			return strings.Repeat("x", 513), nil
 		case "one", "another":
 			return "shared", nil
 		default:
@@ -316,7 +322,13 @@ func TestOutcomes(t *testing.T) {
 	expect("one", asynq.TaskStateCompleted, 1, 0, "")
 	expect("another", asynq.TaskStateArchived, 0, 0, "another input")
 	expect("no key", asynq.TaskStateArchived, 0, 0, "empty")
-	expect("bad key", asynq.TaskStateArchived, 0, 0, "the key of a task of type mail")
+	expect("bad key", asynq.TaskStateArchived, 0, 0, "lock asynq: the key of a task of type mail")
+	expect("long key", asynq.TaskStateArchived, 0, 0, "Options.Key")
+	expect("a\x00b", asynq.TaskStateArchived, 0, 0, "NUL")
+	expect("\xff", asynq.TaskStateArchived, 0, 0, "UTF-8")
+	for payload := range another {
+		expect(payload, asynq.TaskStateCompleted, 3, 2, "")
+	}
 }
 
 // The handler's context ends when the lease is lost; the run is not recorded, and follows as a lapse.
@@ -463,6 +475,12 @@ func TestOptions(t *testing.T) {
 		"Wait is":           {Redis: at, Key: key, Lock: holdlock.LockOptions{Wait: time.Second}},
 		"OnRunning":         {Redis: at, Key: key, Once: once.Options{OnRunning: once.Skip}},
 		"asynqonce: ":       {Redis: at, Key: key, Name: "a/b"},
+		"OnLapse 9":         {Redis: at, Key: key, Once: once.Options{OnLapse: 9}},
+		"OnError 9":         {Redis: at, Key: key, Once: once.Options{OnError: 9}},
+		"Keep -1":           {Redis: at, Key: key, Once: once.Options{Keep: -1}},
+		"lock m: MaxRuns":   {Redis: at, Key: key, Name: "m", Once: once.Options{MaxRuns: -1}},
+		"refused":           {Redis: at, Key: key, Lock: holdlock.LockOptions{DoubleRun: holdlock.Harmful}},
+		"shadow":            {Redis: at, Key: key, Lock: holdlock.LockOptions{DoubleRun: holdlock.Costly, Mode: holdlock.Shadow}},
 	} {
 		jobs, err := New(locks, &asynq.Config{}, o)
 		if (err == nil) != (word == "") || err != nil && !strings.Contains(err.Error(), word) {

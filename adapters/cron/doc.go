@@ -1,7 +1,9 @@
 // Package cronlock makes jobs of github.com/robfig/cron run on one of several replicas.
 //
+//	report, err := locks.NewLock("report", &holdlock.LockOptions{MinHold: 5 * time.Second})
+//	job, err := cronlock.Job(report, func(ctx context.Context, lease *holdlock.Lease) error { … }, nil)
 //	c := cron.New()
-//	c.AddJob("0 3 * * *", cronlock.Job(report, func(ctx context.Context, lease *holdlock.Lease) error { … }, nil))
+//	_, err = c.AddJob("0 3 * * *", job)
 //
 // Job is for work that heeds a context: it ends when the lease is lost. Wrapper is for jobs as cron knows them, which cannot be
 // told: one that outlives its lease, because the process was paused or the store could not be reached, goes on beside the next.

@@ -11,7 +11,7 @@
 //
 //	locker, err := gocronlock.New(locks, &gocronlock.Options{Lock: holdlock.LockOptions{MinHold: 5 * time.Second}})
 //	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
-//	s.NewJob(gocron.CronJob("0 3 * * *", false), gocron.NewTask(report), gocron.WithName("report"))
+//	_, err = s.NewJob(gocron.CronJob("0 3 * * *", false), gocron.NewTask(report), gocron.WithName("report"))
 //
 // Every replica tries to run every tick. The first one gets the lock; the others skip. As clocks differ, another replica may
 // try when the first one's job is already over; so the lock stays taken for MinHold. Schedule by cron expressions, or by durations with a common start

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -34,6 +35,7 @@ type Locker struct {
 
 	mu    sync.Mutex
 	asked map[string]time.Time // when each job was last asked for here: gocron does not tell how often it runs
+	full  int                  // at so many jobs those are forgotten that were asked for longer ago than MinHold
 }
 
 var _ gocron.Locker = (*Locker)(nil)
@@ -77,11 +79,16 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	return nil, err
 }
 
-// ask notes that a job is asked for, and returns how long after the last time; again is false if it is the first.
+// ask notes that a job is asked for, and returns how long after the last time; again is false if it is the first, or the last one was
+// longer ago than MinHold and is forgotten.
 func (l *Locker) ask(job string) (since time.Duration, again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
+	if len(l.asked) >= l.full { // jobs that run once have names of their own
+		maps.DeleteFunc(l.asked, func(_ string, last time.Time) bool { return now.Sub(last) >= l.lock.MinHold() })
+		l.full = 100 + 2*len(l.asked)
+	}
 	last, again := l.asked[job]
 	l.asked[job] = now
 	return now.Sub(last), again

@@ -224,6 +224,35 @@ func TestDeadReplica(t *testing.T) {
 	})
 }
 
+// A locker remembers the jobs of the last MinHold and little more: a scheduler may have had a million that ran once.
+func TestJobsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, err := memhold.Open(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer locks.Shutdown(context.Background())
+		l, err := New(locks, &Options{Lock: holdlock.LockOptions{MinHold: 10 * time.Second}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		most := 0
+		for i := range 20_000 {
+			l.ask(fmt.Sprint("once ", i))
+			if i%50 == 0 {
+				if since, again := l.ask("often"); again != (i > 0) || again && since != 5*time.Second {
+					t.Fatalf("a job that comes again: %v after %s", again, since)
+				}
+			}
+			most = max(most, len(l.asked))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if most < 101 || most > 500 { // 101 are asked for within MinHold
+			t.Errorf("%d jobs are remembered", most)
+		}
+	})
+}
+
 func TestBadInput(t *testing.T) {
 	client, err := memhold.Open(nil)
 	if err != nil {

@@ -6,8 +6,11 @@
 // InTx gives the job a transaction, in which stand its writes, the record that it is done (pghold.Once) and the completion of the
 // River job. They happen together or not at all, so the effect is there exactly once, whatever is killed when:
 //
+//	settleOnce, err := riverlock.InTx(pool, settle, byDay, nil)
+//	river.AddWorker(workers, &SettleWorker{once: settleOnce})
+//
 //	func (w *SettleWorker) Middleware(*rivertype.JobRow) []rivertype.WorkerMiddleware {
-//		return []rivertype.WorkerMiddleware{w.once} // riverlock.InTx(pool, settle, byDay, nil)
+//		return []rivertype.WorkerMiddleware{w.once}
 //	}
 //	func (w *SettleWorker) Work(ctx context.Context, job *river.Job[SettleArgs]) error {
 //		_, err := riverlock.Tx(ctx).Exec(ctx, "INSERT INTO ledger …")
@@ -28,7 +31,8 @@
 //	the key came with another input                           cancelled: a bug
 //	its record or lock is damaged                             cancelled; the error names the key. Retry it when that is mended
 //	its record is of a newer release                          snoozed for Suspended: another worker may be of that release
-//	the work failed, or snoozed or cancelled itself           as without the middleware
+//	the work failed, or snoozed or cancelled itself           as without the middleware, also if its error tells of another job
+//	it has no key, or one that no lock can have               an error: River's retry policy
 //	the store does not answer                                 an error: River's retry policy
 //
 // So a duplicate that comes while its twin runs is never taken for done, and the job runs if the twin dies. River itself delivers the

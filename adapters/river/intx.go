@@ -72,6 +72,9 @@ func InTx(db DB, lock *holdlock.Lock, key KeyFunc, opts *InTxOptions) (rivertype
 	case m.opts.Keep < 0:
 		return nil, fmt.Errorf("riverlock: lock %s: Keep is %s; 0 for the default, or a positive duration", lock.Name(), m.opts.Keep)
 	}
+	if _, err := lock.For("any").InTransaction(); err != nil { // such as one in shadow mode
+		return nil, fmt.Errorf("riverlock: %w", err)
+	}
 	return m, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -195,7 +196,7 @@ func TestOtherArguments(t *testing.T) {
 	})
 }
 
-// A job without a key fails and is not run.
+// A job without a key, or with one that no lock can have, fails and is not run.
 func TestNoKey(t *testing.T) {
 	t.Parallel()
 	both(t, false, func(t *testing.T, r *rig, m rivertype.WorkerMiddleware) {
@@ -203,11 +204,33 @@ func TestNoKey(t *testing.T) {
 			t.Error("it ran")
 			return nil
 		})
-		row := r.is(r.insert(args{}, &river.InsertOpts{MaxAttempts: 1}), rivertype.JobStateDiscarded)
-		if len(row.Errors) != 1 || !strings.Contains(row.Errors[0].Error, "is empty") {
-			t.Errorf("errors %+v", row.Errors)
+		for key, want := range map[string]string{"": "is empty", strings.Repeat("x", 513): "513 bytes; at most 512; let the function that names jobs"} {
+			row := r.is(r.insert(args{Job: key}, &river.InsertOpts{MaxAttempts: 1}), rivertype.JobStateDiscarded)
+			if len(row.Errors) != 1 || !strings.Contains(row.Errors[0].Error, want) || !strings.Contains(row.Errors[0].Error, "lock work") {
+				t.Errorf("errors %+v", row.Errors)
+			}
 		}
 	})
+}
+
+// Work that returns what another job has told it, in which it has found itself, has failed: its own job uses up its attempts.
+func TestErrorsOfAnotherJob(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	c, l := r.leases()
+	another := map[string]error{"suspended": once.ErrSuspended, "input": once.ErrOtherInput, "held": holdlock.ErrHeld, "damaged": driver.ErrDamaged, "newer": driver.ErrNewer}
+	r.works(r.once(l, OnceOptions{Suspended: minAgain, Once: once.Options{OnLapse: once.Hold}}), func(ctx context.Context, job *river.Job[args]) error {
+		return fmt.Errorf("mail of the order: %w", another[job.Args.Job])
+	})
+	for what, err := range another {
+		row := r.is(r.insert(args{Job: what}, &river.InsertOpts{MaxAttempts: 2}), rivertype.JobStateDiscarded)
+		if row.Attempt != 2 || len(row.Errors) != 2 || !strings.Contains(row.Errors[1].Error, err.Error()) {
+			t.Errorf("%s: attempt %d, errors %+v", what, row.Attempt, row.Errors)
+		}
+		if info, ok, err := c.Job(t.Context(), "work", what); err != nil || !ok || info.Job.State != driver.JobOpen || info.Job.Runs != 2 {
+			t.Errorf("%s: the record is %+v, %v", what, info.Job, err)
+		}
+	}
 }
 
 // A job that an operator has to look at is put off until it is settled, and then runs, or is completed.
@@ -392,7 +415,8 @@ func TestOptions(t *testing.T) {
 	}
 	for what, opts := range map[string]*OnceOptions{
 		"Again": {Again: time.Millisecond}, "Suspended": {Suspended: time.Millisecond}, "OnRunning": {Once: once.Options{OnRunning: once.Skip}},
-		"Input": {Once: once.Options{Input: []byte{}}}, "Keep": {Once: once.Options{Keep: -1}},
+		"Input": {Once: once.Options{Input: []byte{}}}, "lock work: Keep -1": {Once: once.Options{Keep: -1}},
+		"lock work: OnLapse 9": {Once: once.Options{OnLapse: 9}}, "lock work: OnError 9": {Once: once.Options{OnError: 9}}, "lock work: MaxRuns -1": {Once: once.Options{MaxRuns: -1}},
 	} {
 		if _, err := Once(l, byJob, opts); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("Once with a wrong %s: %v", what, err)
@@ -402,6 +426,23 @@ func TestOptions(t *testing.T) {
 		if _, err := InTx(noDB{}, l, byJob, opts); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("InTx with a wrong %s: %v", what, err)
 		}
+	}
+	harmful, err := c.NewLock("payout", &holdlock.LockOptions{DoubleRun: holdlock.Harmful})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Once(harmful, byJob, nil); !errors.Is(err, holdlock.ErrRefused) || !strings.Contains(err.Error(), "lock payout") {
+		t.Errorf("Once with a Harmful lock that nothing protects: %v", err)
+	}
+	shadow, err := c.NewLock("report", &holdlock.LockOptions{DoubleRun: holdlock.Costly, Mode: holdlock.Shadow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Once(shadow, byJob, nil); !errors.Is(err, holdlock.ErrInvalid) || !strings.Contains(err.Error(), "lock report") {
+		t.Errorf("Once in shadow mode: %v", err)
+	}
+	if _, err := InTx(noDB{}, shadow, byJob, nil); !errors.Is(err, holdlock.ErrInvalid) || !strings.Contains(err.Error(), "report") {
+		t.Errorf("InTx in shadow mode: %v", err)
 	}
 	if _, err := Once(l, nil, nil); err == nil {
 		t.Error("Once without a key")

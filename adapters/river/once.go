@@ -49,12 +49,13 @@ type onceMiddleware struct {
 }
 
 // Once returns a middleware under which each job of a key runs once, under a lease of the lock and with a record beside it. The
-// store of the lock has to keep records; ErrUnsupported is returned to River otherwise. It is for all workers of a client
+// store of the lock has to keep records; the error is holdlock.ErrUnsupported otherwise. It is for all workers of a client
 // (river.Config.Middleware) or for one (Middleware of the worker). The context of the work ends when the lease is lost; work that
 // returns nil after that is done only if the record was still accepted. Work that snoozes or cancels itself has not done the job: for
 // the record that is a run that failed.
 //
-// The client of the lock has to be shut down after River has stopped. With Harmful locks OnLapse must be Hold.
+// The client of the lock has to be shut down after River has stopped. With Harmful locks OnLapse must be Hold, and the records durable: the error is
+// holdlock.ErrRefused otherwise, and ErrInvalid for options that are not allowed. The store is not asked.
 func Once(lock *holdlock.Lock, key KeyFunc, opts *OnceOptions) (rivertype.WorkerMiddleware, error) {
 	m := &onceMiddleware{lock: lock, key: key}
 	if opts != nil {
@@ -74,10 +75,22 @@ func Once(lock *holdlock.Lock, key KeyFunc, opts *OnceOptions) (rivertype.Worker
 		return nil, fmt.Errorf("riverlock: lock %s: OnRunning is %d; a duplicate whose twin is at work is snoozed", lock.Name(), o.OnRunning)
 	case o.Input != nil:
 		return nil, fmt.Errorf("riverlock: lock %s: Input is the same for all jobs; use CompareArgs", lock.Name())
-	case o.Keep < 0 || o.OnLapse > once.Hold || o.OnError > once.Hold || o.MaxRuns < 0:
-		return nil, fmt.Errorf("riverlock: lock %s: options %+v of package once are not allowed", lock.Name(), o)
+	}
+	if err := usable(lock, &m.opts.Once); err != nil {
+		return nil, fmt.Errorf("riverlock: lock %s: %w", lock.Name(), err)
 	}
 	return m, nil
+}
+
+// usable finds out what can be known without the store: for a caller that is gone, once.Do checks all that it checks, and stops before it asks.
+func usable(lock *holdlock.Lock, policies *once.Options) error {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := once.Do(gone, lock.For("any"), policies, func(context.Context, *once.Run) ([]byte, error) { return nil, context.Canceled })
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // pause checks how soon a job is to come back.
@@ -97,6 +110,9 @@ func name(lock *holdlock.Lock, key KeyFunc, job *rivertype.JobRow) (*holdlock.Lo
 	if k == "" {
 		return nil, fmt.Errorf("riverlock: lock %s: the key for River job %d (%s) is empty: all of them would be one job", lock.Name(), job.ID, job.Kind)
 	}
+	if _, _, err := holdlock.ParseName(lock.Name() + "/" + k); err != nil {
+		return nil, fmt.Errorf("riverlock: River job %d (%s): %w; let the function that names jobs make one of it that is, a hash for example", job.ID, job.Kind, err)
+	}
 	return lock.For(k), nil
 }
 
@@ -110,7 +126,26 @@ func (m *onceMiddleware) Work(ctx context.Context, job *rivertype.JobRow, doInne
 	if m.opts.CompareArgs {
 		opts.Input = append([]byte{}, job.EncodedArgs...) // not nil
 	}
-	out, err := once.Do(ctx, lock, &opts, func(ctx context.Context, _ *once.Run) ([]byte, error) { return nil, doInner(ctx) })
+	var failed *words
+	out, err := once.Do(ctx, lock, &opts, func(ctx context.Context, _ *once.Run) ([]byte, error) {
+		err := doInner(ctx)
+		if err != nil {
+			failed = &words{err}
+			return nil, failed
+		}
+		return nil, nil
+	})
+	switch {
+	case failed != nil && err == error(failed):
+		return failed.of
+	case failed != nil:
+		return &failure{failed.of, m.ofThisJob(&out, err)}
+	}
+	return m.ofThisJob(&out, err)
+}
+
+// ofThisJob says an error of package once in River's words.
+func (m *onceMiddleware) ofThisJob(out *once.Outcome, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -125,3 +160,20 @@ func (m *onceMiddleware) Work(ctx context.Context, job *rivertype.JobRow, doInne
 	}
 	return err
 }
+
+// What the work returns may be about another job, in which it has found itself. It says nothing of its own, and must not be taken for it.
+
+// words are the words of the work's error and nothing else of it: what package once makes of them tells errors.Is of this job only.
+type words struct{ of error }
+
+func (w *words) Error() string { return w.of.Error() }
+
+// A failure is the error of work that has failed and has done something to its job by that.
+type failure struct {
+	works error
+	ours  error // for example that the job is suspended by it; it quotes the work's
+}
+
+func (f *failure) Error() string { return f.ours.Error() }
+
+func (f *failure) Unwrap() []error { return []error{f.works, f.ours} }

@@ -35,6 +35,7 @@ type entry struct {
 
 // The kinds of entries.
 const (
+	ready  = "ready"  // a worker, in all of its seats
 	began  = "began"  // a run
 	effect = "effect" // it has taken effect
 	ended  = "ended"  // it is recorded as done

@@ -13,10 +13,16 @@
 //	the store failed, the record is    the same
 //	of a newer release, or the lease
 //	was lost before the record
-//	the handler failed                 its error is returned: Retry, PoisonQueue, or the broker's redelivery
-//	the job is suspended, its record   an error for which PutAside is true
+//	the handler failed                 its error is returned: Retry, PoisonQueue, or the broker's redelivery; also if it tells of another
+//	                                   job. Only one that says that a lock is held, or lost, or that a store failed, makes the message
+//	                                   come back later
+//	the job is suspended, its record   after Delay an error for which PutAside is true
 //	or lock is damaged, its key was
-//	used with another input, …
+//	used with another input, it has
+//	no key that a lock can have, …
+//	anything else                      after Delay an error, so that no message spins
+//
+// Middleware refuses at once what it can know: options that are not allowed, a Harmful lock that nothing protects, a store without records.
 //
 // # How a message comes back
 //
@@ -36,7 +42,8 @@
 //
 // The router publishes them when the job is recorded as done already, so a process that dies in between would lose them. So they
 // are kept with the record, and each duplicate returns them again, with the same UUIDs: at least once, and what consumes them can
-// tell. A record holds 64 KiB; with more than that the job is done and its messages are published, but a duplicate that comes later
+// tell. A record holds 64 KiB, and payloads are in it as base64, with UUIDs and metadata: it has room for somewhat less than 48 KiB of them. With
+// more than that the job is done and its messages are published, but a duplicate that comes later
 // is an error (once.ErrNoResult) and not acknowledged, as nobody knows whether they were. Publish such messages in the handler.
 //
 // # What is not promised

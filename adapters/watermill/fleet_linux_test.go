@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,6 +36,23 @@ type child struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
 	err  error
+	log  string // file of what it says
+}
+
+// words are the last ones of a worker.
+func (c *child) words() string {
+	text, err := os.ReadFile(c.log)
+	if err != nil {
+		return err.Error()
+	}
+	state := "at work"
+	select {
+	case <-c.done:
+		state = fmt.Sprint(c.err)
+	default:
+	}
+	lines := slices.Collect(strings.Lines(string(text)))
+	return fmt.Sprintf("worker %d: %s\n%s", c.cmd.Process.Pid, state, strings.Join(lines[max(0, len(lines)-20):], ""))
 }
 
 func newFleet(t *testing.T, s settings) *fleet {
@@ -50,7 +68,7 @@ func newFleet(t *testing.T, s settings) *fleet {
 	if f.reader, err = os.Open(d.file.Name()); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := amqp091.DialConfig(s.Broker, *amqpConfig())
+	conn, err := amqp091.DialConfig(s.Broker, *amqpConfig(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,10 +109,18 @@ func (f *fleet) start() *child {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	c := &child{cmd: exec.Command(os.Args[0]), done: make(chan struct{})}
+	c := &child{
+		cmd: exec.Command(os.Args[0]), done: make(chan struct{}),
+		log: filepath.Join(f.settings.Dir, fmt.Sprintf("worker-%d.log", len(f.children))),
+	}
 	c.cmd.Env = append(os.Environ(), workerEnv+"="+string(text),
 		"GORACE=atexit_sleep_ms=0 exitcode=0 log_path="+filepath.Join(f.settings.Dir, "race"))
-	c.cmd.Stderr = os.Stderr
+	log, err := os.Create(c.log)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer log.Close()
+	c.cmd.Stderr = log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
@@ -152,17 +178,29 @@ func (f *fleet) see(what string, within time.Duration, cond func([]entry) bool) 
 			f.t.Fatalf("%s: not so after %s; the diary has %d entries: began %d, effect %d, ended %d, rerun %d, later %d, acked %d", what, within, len(entries),
 				count(entries, began), count(entries, effect), count(entries, ended), count(entries, rerun), count(entries, later), count(entries, acked))
 		}
-		for _, c := range f.children {
-			select {
-			case <-c.done:
-				if !f.dead[c.cmd.Process.Pid] {
-					f.t.Fatalf("a worker has ended: %v", c.err)
-				}
-			default:
-			}
-		}
+		f.noneHasEnded()
 		time.Sleep(20*time.Millisecond + 10*time.Since(begin)) // a long diary takes its time, and the workers need it
 	}
+}
+
+// noneHasEnded ends the test if a worker has ended unasked: nothing that is waited for need come any more.
+func (f *fleet) noneHasEnded() {
+	f.t.Helper()
+	for _, c := range f.children {
+		select {
+		case <-c.done:
+			if !f.dead[c.cmd.Process.Pid] {
+				f.t.Fatalf("a worker has ended unasked; %s", c.words())
+			}
+		default:
+		}
+	}
+}
+
+// allReady waits until all workers sit in all of their seats.
+func (f *fleet) allReady() {
+	f.t.Helper()
+	f.see("all workers are ready", patience, func(entries []entry) bool { return count(entries, ready) == len(f.children) })
 }
 
 // settled waits until every copy of every job is acknowledged.
@@ -194,8 +232,9 @@ func (f *fleet) atWork(c *child) {
 				return
 			}
 		}
+		f.noneHasEnded()
 		if time.Now().After(give) {
-			f.t.Fatalf("worker %d begins nothing", c.cmd.Process.Pid)
+			f.t.Fatalf("it begins nothing; %s", c.words())
 		}
 	}
 }
@@ -243,10 +282,10 @@ func (f *fleet) stop() {
 		select {
 		case <-c.done:
 			if c.err != nil && !f.dead[c.cmd.Process.Pid] {
-				f.t.Errorf("a worker has failed: %v", c.err)
+				f.t.Errorf("a worker has failed; %s", c.words())
 			}
 		case <-time.After(patience):
-			f.t.Errorf("worker %d does not end", c.cmd.Process.Pid)
+			f.t.Errorf("it does not end; %s", c.words())
 		}
 	}
 }

@@ -26,9 +26,10 @@ import (
 
 // A shop is a client on a store of its own, whose calls can go wrong, and its lock.
 type shop struct {
-	t    *testing.T
-	drv  *faultdriver.Driver
-	lock *holdlock.Lock
+	t      *testing.T
+	drv    *faultdriver.Driver
+	client *holdlock.Client
+	lock   *holdlock.Lock
 }
 
 const ttl = 10 * time.Second
@@ -38,12 +39,12 @@ func open(t *testing.T, f func(s *shop)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &shop{t: t, drv: faultdriver.New(memhold.NewDriver(nil), nil)}
-		client, err := holdlock.NewClient(s.drv, &holdlock.ClientOptions{CallTimeout: time.Second})
-		if err != nil {
+		var err error
+		if s.client, err = holdlock.NewClient(s.drv, &holdlock.ClientOptions{CallTimeout: time.Second}); err != nil {
 			t.Fatal(err)
 		}
-		defer client.Shutdown(context.Background())
-		if s.lock, err = client.NewLock("charge", &holdlock.LockOptions{TTL: ttl}); err != nil {
+		defer s.client.Shutdown(context.Background())
+		if s.lock, err = s.client.NewLock("charge", &holdlock.LockOptions{TTL: ttl}); err != nil {
 			t.Fatal(err)
 		}
 		f(s)
@@ -219,21 +220,37 @@ func TestPutAside(t *testing.T) {
 		if _, err := s.wrap(nil, ok)(order("2")); err != nil {
 			t.Fatal(err)
 		}
-		for name, msg := range map[string]*message.Message{"another payload": message.NewMessage("2", []byte("other")), "no key": order("")} {
+		for name, msg := range map[string]*message.Message{
+			"another payload": message.NewMessage("2", []byte("other")), "no key": order(""),
+			"a key of 513 bytes": order(strings.Repeat("x", 513)), "a key with NUL": order("a\x00b"), "a key that is no text": order("\xff"),
+		} {
 			d, err := took(s.wrap(nil, func(*message.Message) ([]*message.Message, error) { t.Error(name, "runs"); return nil, nil }), msg)
-			if !watermillonce.PutAside(err) || d != watermillonce.MinDelay {
+			if !watermillonce.PutAside(err) || d != watermillonce.MinDelay || !strings.Contains(err.Error(), "charge") {
 				t.Errorf("%s: %v after %s", name, err, d)
 			}
+			if strings.Contains(name, "key") && (!errors.Is(err, watermillonce.ErrNoKey) || !strings.Contains(err.Error(), "Options.Key")) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := s.wrap(nil, ok)(order(strings.Repeat("x", 512))); err != nil {
+			t.Errorf("a key of 512 bytes: %v", err)
 		}
 		// Messages that do not fit into the record: they are published, and a duplicate does not pretend that they were.
+		size := 47 << 10
 		big := func(*message.Message) ([]*message.Message, error) {
-			return []*message.Message{message.NewMessage("big", []byte(strings.Repeat("x", 64<<10)))}, nil
+			return []*message.Message{message.NewMessage("big", []byte(strings.Repeat("x", size)))}, nil
 		}
+		for range 2 {
+			if made, err := s.wrap(nil, big)(order("fits")); err != nil || len(made) != 1 || len(made[0].Payload) != size {
+				t.Errorf("47 KiB of payload: %d messages, %v", len(made), err)
+			}
+		}
+		size = 48 << 10
 		if made, err := s.wrap(nil, big)(order("3")); err != nil || len(made) != 1 {
 			t.Errorf("%d messages, %v", len(made), err)
 		}
-		if _, err := s.wrap(nil, big)(order("3")); !errors.Is(err, once.ErrNoResult) || !watermillonce.PutAside(err) {
-			t.Errorf("the duplicate of what was not kept: %v", err)
+		if d, err := took(s.wrap(nil, big), order("3")); !errors.Is(err, once.ErrNoResult) || !watermillonce.PutAside(err) || d != watermillonce.MinDelay {
+			t.Errorf("the duplicate of what was not kept: %v after %s", err, d)
 		}
 	})
 }
@@ -302,10 +319,16 @@ func TestInRouter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := bus.Publish("orders", order("good"), order("good"), order("bad")); err != nil {
+		long := strings.Repeat("x", 513) // a key that no lock can have, first in the queue
+		if err := bus.Publish("orders", order(long), order("good"), order("good"), order("bad")); err != nil {
 			t.Fatal(err)
 		}
 		msg := <-aside
+		msg.Ack()
+		if msg.UUID != long || !strings.Contains(msg.Metadata.Get(middleware.ReasonForPoisonedKey), "charge") {
+			t.Errorf("put aside: %s, %v", msg.UUID, msg.Metadata)
+		}
+		msg = <-aside
 		msg.Ack()
 		mu.Lock()
 		defer mu.Unlock()
@@ -317,23 +340,5 @@ func TestInRouter(t *testing.T) {
 			t.Error(err)
 		}
 		_ = bus.Close()
-	})
-}
-
-func TestBadOptions(t *testing.T) {
-	open(t, func(s *shop) {
-		for what, o := range map[string]*watermillonce.Options{
-			"Delay":          {Redelivery: watermillonce.Redelivery{Delay: watermillonce.MinDelay - 1}},
-			"LaterTopic":     {Redelivery: watermillonce.Redelivery{Later: &outbox{}}},
-			"Once.Input":     {Once: once.Options{Input: []byte("x")}},
-			"Once.OnRunning": {Once: once.Options{OnRunning: once.Skip}},
-		} {
-			if _, err := watermillonce.Middleware(s.lock, o); !errors.Is(err, holdlock.ErrInvalid) || !strings.Contains(err.Error(), what) || !strings.Contains(err.Error(), "charge") {
-				t.Errorf("%s: %v", what, err)
-			}
-		}
-		if _, err := watermillonce.JobOf(s.lock, &watermillonce.Options{Key: func(*message.Message) (string, error) { return "", errors.New("no order number") }}, order("1")); !errors.Is(err, watermillonce.ErrNoKey) || !strings.Contains(err.Error(), "no order number") {
-			t.Error(err)
-		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/adapters/watermill/internal/origin"
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/once"
 )
@@ -20,7 +21,7 @@ type Options struct {
 	// Once are the policies: Keep, OnLapse, OnError, MaxRuns. Input and OnRunning are not used: see below.
 	Once once.Options
 	// Key names the job of a message. Default: the UUID of the message, which its publisher has to keep when it publishes again.
-	// An error, or "", is ErrNoKey; nothing is run.
+	// An error, "", or what cannot be the key of a lock (more than 512 bytes, not UTF-8, or with a NUL) is ErrNoKey; nothing is run.
 	Key func(*message.Message) (string, error)
 	// Input is what the job works on: the same key with another input is an error (once.ErrOtherInput), not a duplicate. Default:
 	// the payload. nil is not compared.
@@ -38,21 +39,21 @@ type Redelivery struct {
 	Delay time.Duration
 }
 
-// ErrNoKey means that the message does not say which job it is.
-var ErrNoKey = errors.New("the message has no key that names its job")
+// ErrNoKey means that the message does not say which job it is, or in a way that no lock can be named after.
+var ErrNoKey = errors.New("the message has no key that can name its job")
 
 // PutAside says whether a message failed for a reason that stays until somebody has looked: its job is suspended, its key was used with
-// another input, it has no key, its messages were not kept, or the record or lock of its job is damaged (driver.Damaged); what a newer
-// release has written is not, as another consumer may read it. It is the filter for middleware.PoisonQueueWithFilter, whose topic has to
+// another input, it has no key that can name its job, its messages were not kept, or the record or lock of its job is damaged
+// (driver.Damaged); what a newer release has written is not, as another consumer may read it. What a handler under Middleware has returned does
+// not count: it may be about another job. It is the filter for middleware.PoisonQueueWithFilter, whose topic has to
 // exist: RabbitMQ drops what is sent to a queue that is not there. When a suspended job is settled so that it is to run again, publish its
 // message again.
 func PutAside(err error) bool {
-	for _, e := range []error{once.ErrSuspended, once.ErrOtherInput, once.ErrNoResult, ErrNoKey} {
-		if errors.Is(err, e) {
-			return true
-		}
+	var from *origin.Error
+	if errors.As(err, &from) {
+		err = from.Ours
 	}
-	return driver.Damaged(err)
+	return isAny(err, once.ErrSuspended, once.ErrOtherInput, once.ErrNoResult, ErrNoKey) || driver.Damaged(err)
 }
 
 func (r *Redelivery) fill() error {

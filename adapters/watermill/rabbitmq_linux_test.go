@@ -45,6 +45,7 @@ func TestRabbitMQ(t *testing.T) {
 	t.Run("in transaction", func(t *testing.T) { t.Parallel(); deliverTwiceInTransaction(t, s, 300, 3, patience) })
 	t.Run("twin dies", func(t *testing.T) { t.Parallel(); twinDies(t, s) })
 	t.Run("retries", func(t *testing.T) { t.Parallel(); retries(t, s) })
+	t.Run("cut publishers", func(t *testing.T) { t.Parallel(); cutPublishers(t, s) })
 }
 
 // play publishes each job twice, kills and pauses workers while they are at work, and returns the diary when all is settled.
@@ -56,6 +57,8 @@ func play(t *testing.T, s settings, jobs []string, kills, pauses int, within tim
 	for range workers {
 		alive = append(alive, f.start())
 	}
+	// A worker that is stopped while it subscribes takes messages in the seats that it has, both copies of a job too.
+	f.allReady()
 	// So many at a time that there is something to do while there is somebody to stop.
 	chunk := len(jobs)/(2*(kills+pauses)+2) + 1
 	published := 0
@@ -122,6 +125,9 @@ func (f *fleet) pauseAtWork(c *child) bool {
 // lapses between effect and record, which are told by the successors; and a running twin comes back at most twice a second.
 func deliverTwice(t *testing.T, s settings, n, kills, pauses int, within time.Duration) {
 	s.Mode = "once"
+	if pauses > 0 { // a worker that is stopped may have both copies of each job that it is at; only the broker can take them from it
+		s.Heartbeat = 10 * time.Second
+	}
 	jobs := jobNames(n)
 	begin := time.Now()
 	f, entries := play(t, s, jobs, kills, pauses, within)
@@ -247,5 +253,20 @@ func retries(t *testing.T, s settings) {
 		case mode == "spin" && (count(entries, later) != 1+s.Retries || f.left() != 0):
 			t.Errorf("the naive twin: it came back %d times, %d messages left: it shows nothing", count(entries, later), f.left())
 		}
+	}
+}
+
+// What sends messages to come back outlives its connection, also if several handlers do at the same moment.
+func cutPublishers(t *testing.T, s settings) {
+	s.Mode = "publish"
+	f := newFleet(t, s)
+	c := f.start()
+	select {
+	case <-c.done:
+		if c.err != nil {
+			t.Error(c.words())
+		}
+	case <-time.After(patience):
+		t.Errorf("it does not end; %s", c.words())
 	}
 }

@@ -4,20 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/adapters/watermill/internal/origin"
 	"github.com/holdlock/holdlock/driver"
 )
 
 // Redeliver returns middleware that makes a message come back later whose handler says that it cannot be handled now: because
 // its twin is at work or another lock is held (holdlock.ErrHeld), because the store failed (ErrUnreachable, ErrUnknown), or because
-// the lease was lost (ErrLost). Other errors pass. Before one for which PutAside is true it waits for Delay, so that nothing spins where
-// nobody puts the message aside; but not if this very run has suspended the job.
+// the lease was lost (ErrLost).
 //
-// It is part of Middleware. Alone it is for handlers that take a lock themselves.
+// It is part of Middleware, and of package intx. There it waits for Delay before any other error that is not the handler's own, so that nothing
+// spins, whatever is wrong and if nobody puts the message aside. A handler's own error passes at once, also if it has suspended the job.
+//
+// Alone it is for handlers that take a lock themselves. There it knows the errors of holdlock only: before them it waits, and others pass.
 func Redeliver(r *Redelivery) (message.HandlerMiddleware, error) {
 	var f Redelivery
 	if r != nil {
@@ -37,13 +41,17 @@ func (r *Redelivery) handle(msg *message.Message, h message.HandlerFunc) ([]*mes
 		again = msg.CopyWithContext() // a handler may change what it gets
 	}
 	made, err := h(msg)
-	var about *holdlock.JobError
+	var from *origin.Error
 	switch {
 	case err == nil || msg.Context().Err() != nil:
 		return made, err
 	case comesBack(err):
 		return nil, r.later(again, err)
-	case errors.As(err, &about), errors.Is(err, ErrNoKey), driver.Damaged(err), refused(err):
+	case errors.As(err, &from):
+		if from.Handler == nil {
+			r.wait(msg.Context())
+		}
+	case PutAside(err), refused(err):
 		r.wait(msg.Context())
 	}
 	return made, err
@@ -51,20 +59,16 @@ func (r *Redelivery) handle(msg *message.Message, h message.HandlerFunc) ([]*mes
 
 // comesBack says whether the same message can be handled after a while without anybody doing anything about it.
 func comesBack(err error) bool {
-	if PutAside(err) {
-		return false
-	}
-	for _, e := range []error{holdlock.ErrHeld, holdlock.ErrLost, holdlock.ErrUnreachable, holdlock.ErrUnknown} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	return !PutAside(err) && !driver.Damaged(err) && isAny(err, holdlock.ErrHeld, holdlock.ErrLost, holdlock.ErrUnreachable, holdlock.ErrUnknown)
 }
 
-// refused says whether no message at all can be handled as things are set up.
+// refused says whether holdlock has refused what it was asked, in a handler that asks it itself.
 func refused(err error) bool {
-	return errors.Is(err, holdlock.ErrUnsupported) || errors.Is(err, holdlock.ErrInvalid) || errors.Is(err, holdlock.ErrShutdown)
+	return isAny(err, holdlock.ErrRefused, holdlock.ErrUnsupported, holdlock.ErrInvalid, holdlock.ErrShutdown)
+}
+
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
 // later makes the message come back. Its error is nil if the message is where it will come back from.

@@ -1,6 +1,7 @@
 package watermillonce_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,7 +37,7 @@ const workerEnv = "HOLDLOCK_TEST_WATERMILL_WORKER"
 type settings struct {
 	Dir      string // of the diary
 	Topic    string
-	Mode     string // "once", "in transaction", and the naive ones: "skip", "spin", "nothing"
+	Mode     string // "once", "in transaction", "publish", and the naive ones: "skip", "spin", "nothing"
 	Broker   string // URL
 	Redis    string // host:port
 	Postgres string // URL
@@ -47,18 +48,21 @@ type settings struct {
 	Cut      int           // of so many jobs one cuts the connection that its message came by; 0: none
 	Retries  int           // of the queue: how often it may deliver again what was not acknowledged; 0: no limit
 	TTL      time.Duration
+	// Heartbeat is how soon the broker notices that a worker stands still, within three of them, and gives what it has to others. The
+	// least of this and a minute, which is the broker's own.
+	Heartbeat time.Duration
 }
 
 // amqpConfig has time limits for a machine that may be busy.
-func amqpConfig() *amqp091.Config {
-	return &amqp091.Config{Heartbeat: 5 * time.Minute, Locale: "en_US", Dial: amqp091.DefaultDial(2 * time.Minute)}
+func amqpConfig(heartbeat time.Duration) *amqp091.Config {
+	return &amqp091.Config{Heartbeat: cmp.Or(heartbeat, 5*time.Minute), Locale: "en_US", Dial: amqp091.DefaultDial(2 * time.Minute)}
 }
 
 // queue are the settings of a subscriber.
 func (s *settings) queue() amqp.Config {
 	c := amqp.NewDurableQueueConfig(s.Broker)
 	c.Marshaler = amqplater.Marshaler(c.Marshaler)
-	c.Connection.AmqpConfig = amqpConfig()
+	c.Connection.AmqpConfig = amqpConfig(s.Heartbeat)
 	c.Connection.Reconnect = &amqp.ReconnectConfig{BackoffInitialInterval: 20 * time.Millisecond, BackoffMultiplier: 1.5, BackoffMaxInterval: time.Second}
 	if s.Retries > 0 {
 		c.Queue.Arguments = amqp091.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(s.Retries)}
@@ -93,6 +97,9 @@ func (w *worker) run() (err error) {
 	if w.diary, err = openDiary(w.Dir); err != nil {
 		return err
 	}
+	if w.Mode == "publish" {
+		return w.publish(ctx)
+	}
 	observed := holdlock.ClientOptions{Observer: w.diary, CallTimeout: 20 * time.Second}
 	if w.Mode == "in transaction" {
 		if w.pool, err = pgxpool.New(ctx, w.Postgres); err != nil {
@@ -115,7 +122,7 @@ func (w *worker) run() (err error) {
 	if err != nil {
 		return err
 	}
-	router, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
+	router, err := message.NewRouter(message.RouterConfig{}, w.logger())
 	if err != nil {
 		return err
 	}
@@ -124,6 +131,13 @@ func (w *worker) run() (err error) {
 			return err
 		}
 	}
+	go func() {
+		select {
+		case <-router.Running():
+			w.diary.note(ready, "-", 0, 0)
+		case <-ctx.Done():
+		}
+	}()
 	if err := router.Run(ctx); err != nil {
 		return err
 	}
@@ -144,21 +158,41 @@ func (w *worker) subscribe(router *message.Router, i int, ones message.HandlerMi
 		}
 		return conn, err
 	}
-	sub, err := amqp.NewSubscriber(config, watermill.NopLogger{})
+	sub, err := amqp.NewSubscriber(config, w.logger())
 	if err != nil {
 		return err
 	}
-	h := router.AddConsumerHandler(fmt.Sprint("seat ", i), w.Topic, sub, func(msg *message.Message) error { return w.job(msg, &s) })
+	h := router.AddConsumerHandler(fmt.Sprint("seat ", i), w.Topic, patient{sub}, func(msg *message.Message) error { return w.job(msg, &s) })
 	h.AddMiddleware(w.outside, ones)
 	return nil
 }
+
+// patient subscribes again if that fails, as a service does that is started again: a connection may end at any time, also before its first use.
+type patient struct{ *amqp.Subscriber }
+
+func (p patient) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	for {
+		messages, err := p.Subscriber.Subscribe(ctx, topic)
+		if err == nil || ctx.Err() != nil {
+			return messages, err
+		}
+		fmt.Fprintln(os.Stderr, "subscribing again, after:", err)
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// logger writes what is read if a test fails.
+func (w *worker) logger() watermill.LoggerAdapter { return watermill.NewStdLogger(false, false) }
 
 func (w *worker) middleware() (message.HandlerMiddleware, error) {
 	config, err := amqplater.Config(w.queue(), nil)
 	if err != nil {
 		return nil, err
 	}
-	publisher, err := amqp.NewPublisher(config, watermill.NopLogger{})
+	publisher, err := amqp.NewPublisher(config, w.logger())
 	if err != nil {
 		return nil, err
 	}

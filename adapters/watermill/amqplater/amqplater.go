@@ -40,7 +40,8 @@ type Options struct {
 }
 
 // Config returns the settings of a publisher by which messages come back to the queue that subscriber, the settings of a subscriber,
-// makes of the same topic. Publish waits until the broker has the message.
+// makes of the same topic. Publish waits until the broker has the message. It opens a channel for each, whatever Publish.ChannelPoolSize says: with a
+// pool, publishers of watermill-amqp 3.0 can wait for ever once their connection was cut.
 func Config(subscriber amqp.Config, opts *Options) (amqp.Config, error) {
 	var o Options
 	if opts != nil {
@@ -62,7 +63,9 @@ func Config(subscriber amqp.Config, opts *Options) (amqp.Config, error) {
 	c.Publish = amqp.PublishConfig{
 		GenerateRoutingKey: func(string) string { return "" },
 		ConfirmDelivery:    true, // the message is acknowledged next
-		ChannelPoolSize:    max(1, subscriber.Publish.ChannelPoolSize),
+		// No pool of channels: the framework's loses a channel whenever it cannot open one, as when a connection is cut, and Publish then
+		// waits for one for ever, and with it the handler, which keeps its message.
+		ChannelPoolSize: 0,
 	}
 	c.TopologyBuilder = waiting{suffix, &o}
 	return c, nil

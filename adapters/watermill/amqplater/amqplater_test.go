@@ -66,12 +66,13 @@ func TestBadConfig(t *testing.T) {
 	if _, err := Config(amqp.Config{}, nil); err == nil {
 		t.Error("empty settings are accepted")
 	}
+	queue.Publish.ChannelPoolSize = 5
 	c, err := Config(queue, &Options{Delay: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if name := c.Exchange.GenerateName("jobs"); name != "jobs.later.1m0s" || !c.Publish.ConfirmDelivery {
-		t.Errorf("the exchange is %q, confirmed %v", name, c.Publish.ConfirmDelivery)
+	if name := c.Exchange.GenerateName("jobs"); name != "jobs.later.1m0s" || !c.Publish.ConfirmDelivery || c.Publish.ChannelPoolSize != 0 {
+		t.Errorf("the exchange is %q, confirmed %v, a pool of %d", name, c.Publish.ConfirmDelivery, c.Publish.ChannelPoolSize)
 	}
 	if err := c.TopologyBuilder.BuildTopology(nil, amqp.BuildTopologyParams{QueueName: "jobs"}, c, nil); err == nil {
 		t.Error("a subscriber may consume what waits")

@@ -28,6 +28,7 @@ import (
 
 	"github.com/holdlock/holdlock"
 	watermillonce "github.com/holdlock/holdlock/adapters/watermill"
+	"github.com/holdlock/holdlock/adapters/watermill/internal/origin"
 	"github.com/holdlock/holdlock/adapters/watermill/internal/produced"
 	"github.com/holdlock/holdlock/once"
 	"github.com/holdlock/holdlock/pghold"
@@ -47,8 +48,15 @@ type Options struct {
 }
 
 // Middleware returns middleware under which each handler runs in a transaction that begin has begun. The lock is declared on a
-// client that may have no store: pghold.OpenTransactions. A Harmful lock is allowed.
+// client that may have no store: pghold.OpenTransactions. A Harmful lock is allowed. The error says why no message could be handled
+// (ErrInvalid); the database is not asked.
 func Middleware[T pghold.Tx](lock *holdlock.Lock, begin func(context.Context) (T, error), opts *Options) (message.HandlerMiddleware, error) {
+	switch {
+	case lock == nil:
+		return nil, fmt.Errorf("intx: %w", &holdlock.InvalidError{What: "lock", Value: "nil", Why: "declare one with Client.NewLock"})
+	case begin == nil:
+		return nil, fmt.Errorf("intx: lock %s: %w", lock.Name(), &holdlock.InvalidError{What: "begin", Value: "nil", Why: "it begins a transaction, such as Begin of a pool"})
+	}
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -56,8 +64,13 @@ func Middleware[T pghold.Tx](lock *holdlock.Lock, begin func(context.Context) (T
 	if o.Patience == 0 {
 		o.Patience = time.Second
 	}
-	if o.Patience < 0 {
-		return nil, fmt.Errorf("intx: lock %s: %w", lock.Name(), &holdlock.InvalidError{What: "Patience", Value: o.Patience.String(), Why: "0 for the default, or a positive duration"})
+	for what, d := range map[string]time.Duration{"Patience": o.Patience, "Keep": o.Keep} {
+		if d < 0 {
+			return nil, fmt.Errorf("intx: lock %s: %w", lock.Name(), &holdlock.InvalidError{What: what, Value: d.String(), Why: "0 for the default, or a positive duration"})
+		}
+	}
+	if _, err := lock.For("any").InTransaction(); err != nil {
+		return nil, fmt.Errorf("intx: %w", err)
 	}
 	if o.Input == nil {
 		o.Input = func(msg *message.Message) []byte { return msg.Payload }
@@ -69,14 +82,19 @@ func Middleware[T pghold.Tx](lock *holdlock.Lock, begin func(context.Context) (T
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return again(func(msg *message.Message) ([]*message.Message, error) {
 			made, err := handle(lock, begin, &o, msg, h)
-			if err != nil {
-				err = fmt.Errorf("message %q: %w", msg.UUID, err)
+			if err == nil {
+				return made, nil
 			}
-			return made, err
+			var from *origin.Error
+			if !errors.As(err, &from) {
+				err = &origin.Error{Ours: err}
+			}
+			return nil, fmt.Errorf("message %.60q: %w", msg.UUID, err)
 		})
 	}, nil
 }
 
+// handle runs the handler for one delivery, or says why not. What the handler itself has returned is in an *origin.Error.
 func handle[T pghold.Tx](lock *holdlock.Lock, begin func(context.Context) (T, error), o *Options, msg *message.Message, h message.HandlerFunc) ([]*message.Message, error) {
 	job, err := watermillonce.JobOf(lock, &watermillonce.Options{Key: o.Key}, msg)
 	if err != nil {
@@ -108,7 +126,7 @@ func handle[T pghold.Tx](lock *holdlock.Lock, begin func(context.Context) (T, er
 	defer msg.SetContext(ctx)
 	made, err := h(msg)
 	if err != nil {
-		return nil, err // what was made belongs to what is rolled back
+		return nil, &origin.Error{Handler: err} // what was made belongs to what is rolled back
 	}
 	kept, err := produced.Pack(made)
 	if err != nil {
@@ -139,8 +157,16 @@ func claim[T pghold.Tx](ctx context.Context, tx T, job *holdlock.Lock, o *Option
 		return nil, fmt.Errorf("%w: %w", once.ErrOtherInput, err)
 	case errors.Is(err, pghold.ErrRetry), errors.Is(err, pghold.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Errorf("%w: %w", holdlock.ErrUnknown, err) // it has done nothing, and is rolled back
+	case errors.Is(err, pghold.ErrReadOnly), lostConnection(err): // a server that has failed, or was one's primary until now
+		return nil, fmt.Errorf("%w: %w", holdlock.ErrUnreachable, err)
 	}
 	return nil, err
+}
+
+// lostConnection says whether it was not the server that has said no.
+func lostConnection(err error) bool {
+	var failed *pghold.TxError
+	return errors.As(err, &failed) && failed.Code == "" && !errors.Is(err, holdlock.ErrInvalid)
 }
 
 type txKey struct{}
