@@ -242,9 +242,6 @@ func (g *globals) withClient(f func(ctx context.Context, c *holdlock.Client) err
 
 // withStore is withClient for commands that need to know more about the store.
 func (g *globals) withStore(f func(ctx context.Context, c *holdlock.Client, d driver.Driver) error) error {
-	if err := existing(g.stores().URLs...); err != nil {
-		return err
-	}
 	d, err := g.openDriver()
 	if err != nil {
 		return err

@@ -51,15 +51,15 @@ func isScheme(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789+-.") == ""
 }
 
-// existing refuses a file that is not there, for commands that only look: they would make it, and report that nothing is wrong in it. The
-// file of this user need not be there, since nobody has written its path.
+// existing refuses a file that is not there, for a command that judges what is in it: it would make it, and say that all is well. The file
+// of this user need not be there, since nobody has written its path.
 func existing(urls ...string) error {
 	for _, url := range urls {
 		scheme, path, _ := strings.Cut(url, ":")
 		if scheme != "sqlite" || path == "" {
 			continue
 		}
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 			return usage(fmt.Sprintf("there is no file %s: the path is wrong, or no lock has been used in it yet", path))
 		}
 	}

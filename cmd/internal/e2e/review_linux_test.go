@@ -41,6 +41,12 @@ func TestReviewCountsAWaiterOnce(t *testing.T) {
 func TestReviewNames(t *testing.T) {
 	t.Parallel()
 	b := newBox(t)
+	if r := b.run("review", "job"); r.code != 64 || !strings.Contains(r.err, "there is no file") {
+		t.Errorf("of no file: %+v", r)
+	}
+	if r := b.run("ls"); r.code != 0 { // makes it
+		t.Fatalf("ls: %+v", r)
+	}
 	if r := b.run("review", "job"); r.code != 64 || !strings.Contains(r.err, "nothing of any other") {
 		t.Errorf("of nothing: %+v", r)
 	}
