@@ -50,12 +50,11 @@ func TestWaitingSurvivesTheBroker(t *testing.T) {
 	broker.Restart(t)
 	begin := time.Now()
 	publish(func(topic string, _ amqp.Config, p *amqp.Publisher) error {
+		var work []*message.Message
 		for i := range n {
-			if err := p.Publish(topic, message.NewMessage(fmt.Sprint(i), []byte("work"))); err != nil {
-				return err
-			}
+			work = append(work, message.NewMessage(fmt.Sprint(i), []byte("work")))
 		}
-		return nil
+		return p.Publish(topic, work...)
 	})
 	broker.Restart(t)
 	for topic := range configs {
