@@ -118,6 +118,10 @@ type broken struct {
 	seeds bool // nodes that lack a term are not given it
 	doubt bool // nodes that do not answer are asked all the same
 	busy  bool // calls of a node that has enough to do are not made
+	hoard bool // calls that nobody needs any more are made when their turn comes
+	equal bool // renewals wait for their turn like all other calls
+	waste bool // a release is sent to nodes that were never asked to start the term
+	pause bool // a node that is to be asked again after a pause counts as one that is being asked
 	// Close waits for nodes that hang as well.
 	patience bool
 	// Of several requests to start a term at a node only the last counts, and what is not confirmed is repeated as it was.
