@@ -34,7 +34,7 @@ func (n *node) waits() int {
 	return n.queue.len()
 }
 
-// overload is what came of it that one of five servers is slower than the callers.
+// overload is what came of it that one of three servers is slower than the callers.
 type overload struct {
 	waited       int           // calls that waited for it in the end
 	starts, ends int           // requests that it got
@@ -42,13 +42,13 @@ type overload struct {
 	err          error
 }
 
-// overloaded lets many take and give back locks for a while over five servers of which the last is slow, but answers every call in
-// time. Then there is no load, and two others hang.
+// overloaded lets many take and give back locks for a while over three servers of which the last is slow, but answers every call in
+// time. Then there is no load, and another one hangs.
 func overloaded(t *testing.T, off broken) (o overload) {
 	synctest.Test(t, func(t *testing.T) {
 		const soon = 10 * time.Millisecond
-		l := newLab(5, 0)
-		d := l.paced(t, off, soon, soon, soon, soon, defaultNodeTimeout/4)
+		l := newLab(3, 0)
+		d := l.paced(t, off, soon, soon, defaultNodeTimeout/4)
 		defer d.Close()
 		end := time.Now().Add(time.Second)
 		var group sync.WaitGroup
@@ -68,24 +68,20 @@ func overloaded(t *testing.T, off broken) (o overload) {
 			})
 		}
 		group.Wait()
-		o.waited = d.nodes[4].waits()
-		for _, s := range l.servers[:2] {
-			s.hang()
-		}
+		o.waited = d.nodes[2].waits()
+		l.servers[0].hang()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		began := time.Now()
 		_, o.err = d.Acquire(ctx, request("k", time.Second))
 		o.took = time.Since(began)
-		for _, s := range l.servers[:2] {
-			s.wake()
-		}
+		l.servers[0].wake()
 		time.Sleep(2 * time.Minute) // all that is queued is done
-		s := l.servers[4]
+		s := l.servers[2]
 		s.mu.Lock()
 		o.starts, o.ends = s.starts, s.ends
 		s.mu.Unlock()
-		if n := d.nodes[4].waits(); n > 0 || len(d.retired.nodes) > 0 {
+		if n := d.nodes[2].waits(); n > 0 || len(d.retired.nodes) > 0 {
 			t.Errorf("in the end %d calls wait, and %d terms are being given back", n, len(d.retired.nodes))
 		}
 	})
