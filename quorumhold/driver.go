@@ -25,8 +25,9 @@ type Driver struct {
 	traits driver.Traits
 
 	// random returns a duration below the given one; tests make it repeatable.
-	random func(time.Duration) time.Duration
-	broken broken
+	random  func(time.Duration) time.Duration
+	flights int // calls of one node that may be under way; maxInFlight
+	broken  broken
 
 	ctx    context.Context // of what repeats in the background; ended by Close
 	cancel context.CancelFunc
@@ -83,7 +84,7 @@ func NewDriver(nodes []driver.Driver, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("quorumhold: %d names for %d nodes", len(o.Names), n)
 	}
 	d := &Driver{
-		need: len(nodes)/2 + 1, opts: o, random: rand.N[time.Duration], closing: make(chan struct{}),
+		need: len(nodes)/2 + 1, opts: o, random: rand.N[time.Duration], flights: maxInFlight, closing: make(chan struct{}),
 		terms: map[driver.Ref]*term{}, watches: map[*watch]struct{}{}, retired: retirement{nodes: map[driver.Ref]int{}},
 		endings: endings{byKey: map[string]ending{}},
 	}

@@ -63,9 +63,9 @@ func (d *Driver) admit(n *node, now time.Time, wait *queued) (flight, error) {
 	case d.broken.doubt:
 	case n.suspect && (n.probing || now.Before(n.again)):
 		return flight{}, n.notAsked()
-	case len(n.flying) >= maxInFlight && (n.suspect || d.broken.busy), n.queue.len() >= maxQueued:
+	case len(n.flying) >= d.flights && (n.suspect || d.broken.busy), n.queue.len() >= maxQueued:
 		return flight{}, n.notAsked()
-	case len(n.flying) >= maxInFlight:
+	case len(n.flying) >= d.flights:
 		if wait != nil {
 			n.queue.add(*wait)
 		}
@@ -126,7 +126,7 @@ func (d *Driver) answered(n *node, now time.Time, f flight, err error) {
 	var next queued
 	var left []queued
 	var one flight
-	if len(n.flying) < maxInFlight {
+	if len(n.flying) < d.flights {
 		if next, left = n.queue.next(now, &d.broken); next.start != nil {
 			one = n.depart(now)
 		}
