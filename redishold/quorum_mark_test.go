@@ -89,7 +89,7 @@ func TestInitNamesEachMark(t *testing.T) {
 	}
 	says(t, "of the first node", of(addrs[0]), "MaxTTL 40s", addrs[0])
 	says(t, "of the second node", of(addrs[1]), "MaxTTL 30s", addrs[1], addrs[3])
-	says(t, "of the third node", err.Error(), addrs[2]+"/0 bear the mark of this quorum, which is in use")
+	says(t, "of the third node", err.Error(), addrs[2]+"/0 bears the mark of this quorum, which is in use")
 }
 
 // A mark that cannot be read is called that, and where it stands; one of a newer release is not called damaged.
