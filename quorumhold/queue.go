@@ -13,11 +13,13 @@ import (
 // answered here, as one that has certainly not been applied, and the turn goes to the next:
 //
 //   - A request to start a term that has ended. Its release is waiting for the answer, and is not sent either.
-//   - A request to start a term that a majority has granted, after patience. It makes the term stronger and is not needed for it; the
-//     renewals bring the term to that node. Where the nodes are equally fast it does not come to that, however many wait.
-//   - A look or a renewal whose caller has returned.
+//   - A request to start a term that a majority has granted, after patience. It makes the term stronger and is not needed for it; who
+//     holds it until the first renewal brings it to that node then, and that seed waits as long as it has to. Where the nodes are
+//     equally fast it does not come to that, however many wait.
+//   - A look whose caller has returned, and a renewal whose caller has, after patience.
 //
-// So a node that is slow has at most the votes that are not decided, what ends terms that stand there, and patience of the rest.
+// So a node that is slow has at most the votes that are not decided, what ends terms that stand there, a seed for each term that is held
+// for longer, and patience of the rest.
 const (
 	// maxQueued bounds those who wait all the same, for a node that answers nothing until it is suspect.
 	maxQueued = 1 << 16

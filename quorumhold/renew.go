@@ -44,7 +44,8 @@ func (d *Driver) RenewBatch(ctx context.Context, reqs []*driver.RenewRequest) []
 		}
 		break
 	}
-	r.over.Store(true)
+	now := time.Now()
+	r.over.Store(&now)
 	return r.results(ctx)
 }
 
@@ -53,7 +54,7 @@ type renewal struct {
 	d       *Driver
 	sent    time.Time // before the first byte: what is confirmed lasts from here
 	changed chan struct{}
-	over    atomic.Bool // the caller has his answer
+	over    atomic.Pointer[time.Time] // since when the caller has his answer
 
 	mu      sync.Mutex
 	tallies []tally
@@ -107,7 +108,10 @@ func (r *renewal) ask(i int) {
 	if len(reqs) == 0 {
 		return
 	}
-	needed := func(waited time.Duration) bool { return waited < patience || !r.over.Load() }
+	needed := func(time.Duration) bool {
+		over := r.over.Load()
+		return over == nil || time.Since(*over) < patience
+	}
 	call(r.d, n, errand{limit, !r.d.broken.equal, needed}, func(ctx context.Context) ([]driver.RenewResult, error) {
 		if b, ok := driver.As[driver.BatchRenewer](n.Driver); ok {
 			res := b.RenewBatch(ctx, reqs)
@@ -299,7 +303,7 @@ func (t *term) seed(i, tries int) {
 	t.at[i].state = asking // from here on, what ends the term waits for the answer
 	t.floor = t.token
 	t.mu.Unlock()
-	t.askFor([]int{i}, true, func() {
+	t.askFor([]int{i}, t.stands, func() {
 		t.mu.Lock()
 		again := t.phase == held && t.at[i].state == refused && tries < seedTries
 		if again && t.d.broken.pause {

@@ -3,11 +3,14 @@ package quorumhold
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/memhold"
 )
 
 // pausing lets a term be released while it pauses before it asks a server again, at which another term stands. Another server has
@@ -87,4 +90,71 @@ func TestSeedsAreStartedWithoutTheTerm(t *testing.T) {
 	}
 	d.mu.Unlock()
 	<-done
+}
+
+// batching is a way to a server that renews many terms at once.
+type batching struct{ *conn }
+
+func (b batching) RenewBatch(ctx context.Context, reqs []*driver.RenewRequest) []driver.RenewResult {
+	all, err := reach(ctx, b.conn, func(d *memhold.Driver) (all []driver.RenewResult, err error) {
+		for _, req := range reqs {
+			g, err := d.Renew(context.Background(), req)
+			all = append(all, driver.RenewResult{Grant: g, Err: err})
+		}
+		return all, nil
+	})
+	if err != nil {
+		all = make([]driver.RenewResult, len(reqs))
+		for i := range all {
+			all[i].Err = err
+		}
+	}
+	return all
+}
+
+// A server that has lost its data is given all terms again, however many they are and long that takes.
+func TestAllAreGivenAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const far, leases = 100 * time.Millisecond, 1000 // maxInFlight at a time: eight rounds
+		l := newLab(3, 0)
+		nodes := l.nodes(func() time.Duration { return far / 2 })
+		for i, n := range nodes {
+			nodes[i] = batching{n.(*conn)}
+		}
+		d, err := NewDriver(nodes, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		reqs := make([]*driver.RenewRequest, leases)
+		var group sync.WaitGroup
+		for i := range reqs {
+			group.Go(func() {
+				req := request(fmt.Sprint("job/", i), 20*time.Second)
+				if _, err := d.Acquire(t.Context(), req); err != nil {
+					t.Error(err)
+				}
+				reqs[i] = &driver.RenewRequest{Ref: req.Ref, TTL: req.TTL}
+			})
+		}
+		group.Wait()
+		time.Sleep(time.Second)
+		l.servers[2].forget()
+		for range 2 { // it is found out, and mended
+			for _, res := range d.RenewBatch(t.Context(), reqs) {
+				if res.Err != nil {
+					t.Fatal(res.Err)
+				}
+			}
+			time.Sleep(2 * time.Second)
+		}
+		l.servers = l.servers[2:]
+		again := 0
+		for i := range reqs {
+			again += l.taken(fmt.Sprint("job/", i))
+		}
+		if again != leases {
+			t.Errorf("%d of %d are there again", again, leases)
+		}
+	})
 }

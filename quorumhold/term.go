@@ -79,10 +79,10 @@ func (t *term) poke() {
 }
 
 // ask sends the request to start the term to some nodes.
-func (t *term) ask(which []int) { t.askFor(which, false, func() {}) }
+func (t *term) ask(which []int) { t.askFor(which, t.needs, func() {}) }
 
-// askFor is ask, and calls then after each answer.
-func (t *term) askFor(which []int, urgent bool, then func()) {
+// askFor is ask as long as it is needed, and calls then after each answer.
+func (t *term) askFor(which []int, needed func(time.Duration) bool, then func()) {
 	t.mu.Lock()
 	for _, i := range which {
 		t.at[i].state = asking
@@ -90,7 +90,7 @@ func (t *term) askFor(which []int, urgent bool, then func()) {
 	req := &driver.AcquireRequest{
 		Ref: t.node, TTL: t.d.stretch(t.ttl), MinHold: t.d.stretch(t.minHold), Floor: t.floor, Holder: t.holder,
 	}
-	how := errand{limit: t.ttl, urgent: urgent && !t.d.broken.equal, needed: t.needs}
+	how := errand{limit: t.ttl, needed: needed}
 	t.mu.Unlock()
 	for _, i := range which {
 		n := t.d.nodes[i]
@@ -114,6 +114,13 @@ func (t *term) needs(waited time.Duration) bool {
 	default:
 		return false
 	}
+}
+
+// stands is needs of a seed. There is one at a time for each term and node, and whoever holds the lock for longer relies on it.
+func (t *term) stands(time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.phase == held && time.Now().Before(t.deadline)
 }
 
 // answered takes the answer of node i to ask, early or late.
