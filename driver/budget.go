@@ -37,7 +37,7 @@ type budgeted struct {
 	mu     sync.Mutex
 	timed  context.Context // the same with a timer, made for the first who waits
 	cancel context.CancelFunc
-	err    error // why it ended before there was one
+	err    error // why it ended, once that was asked for
 }
 
 // Deadline is part of context.Context.
@@ -66,9 +66,10 @@ func (b *budgeted) Err() error {
 // why is Err, with mu held.
 func (b *budgeted) why() error {
 	switch {
-	case b.timed != nil:
-		return b.timed.Err()
-	case b.err == nil && !time.Now().Before(b.deadline):
+	case b.err != nil:
+	case b.timed != nil && b.timed.Err() != nil:
+		b.err = b.timed.Err()
+	case !time.Now().Before(b.deadline): // a timer may be a moment late
 		b.err = context.DeadlineExceeded
 	}
 	return b.err

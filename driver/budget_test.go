@@ -80,3 +80,16 @@ func TestBudgetOnly(t *testing.T) {
 		t.Errorf("the parent's value is %v", got)
 	}
 }
+
+// A budget is used up when its time is over, also while its timer has not fired yet, and says the same from then on.
+func TestBudgetEndsByTheClock(t *testing.T) {
+	b := &budgeted{parent: context.Background(), deadline: time.Now()}
+	b.timed, b.cancel = context.WithCancel(b.parent) // a timer that is very late
+	if err := b.Err(); err != context.DeadlineExceeded {
+		t.Errorf("%v, want that the deadline is exceeded", err)
+	}
+	b.end()
+	if err := b.Err(); err != context.DeadlineExceeded {
+		t.Errorf("when it was cancelled too: %v", err)
+	}
+}

@@ -27,7 +27,8 @@
 // node keeps it, is raised and renewed; if not, it is told to give it back, now or when it answers again. A node that does
 // not answer within Options.NodeTimeout, or leaves too many calls without an answer, is suspect: it gets one call at a time,
 // with pauses, and everything else is answered for it here. So a node that hangs costs nothing while it hangs, and finds no
-// backlog when it wakes. Nodes are called by bare Acquire and never through a waiting line: a node that handed a key on by
+// backlog when it wakes. Nor has one that is merely slow: a call that waits for its turn is not made when nobody needs it any
+// more, see queue. Nodes are called by bare Acquire and never through a waiting line: a node that handed a key on by
 // itself would mint tokens and decide votes outside of the protocol.
 //
 // # Votes that split

@@ -25,8 +25,9 @@ type Driver struct {
 	traits driver.Traits
 
 	// random returns a duration below the given one; tests make it repeatable.
-	random func(time.Duration) time.Duration
-	broken broken
+	random  func(time.Duration) time.Duration
+	flights int // calls of one node that may be under way; maxInFlight
+	broken  broken
 
 	ctx    context.Context // of what repeats in the background; ended by Close
 	cancel context.CancelFunc
@@ -82,7 +83,7 @@ func NewDriver(nodes []driver.Driver, opts *Options) (*Driver, error) {
 		return nil, fmt.Errorf("quorumhold: %d names for %d nodes", len(o.Names), n)
 	}
 	d := &Driver{
-		need: len(nodes)/2 + 1, opts: o, random: rand.N[time.Duration], closing: make(chan struct{}),
+		need: len(nodes)/2 + 1, opts: o, random: rand.N[time.Duration], flights: maxInFlight, closing: make(chan struct{}),
 		terms: map[driver.Ref]*term{}, watches: map[*watch]struct{}{}, retired: retirement{nodes: map[driver.Ref]int{}},
 	}
 	names := map[string]int{}
@@ -116,6 +117,10 @@ type broken struct {
 	seeds bool // nodes that lack a term are not given it
 	doubt bool // nodes that do not answer are asked all the same
 	busy  bool // calls of a node that has enough to do are not made
+	hoard bool // calls that nobody needs any more are made when their turn comes
+	equal bool // renewals wait for their turn like all other calls
+	waste bool // a release is sent to nodes that were never asked to start the term
+	pause bool // a node that is to be asked again after a pause counts as one that is being asked
 	// Close waits for nodes that hang as well.
 	patience bool
 	// Of several requests to start a term at a node only the last counts, and what is not confirmed is repeated as it was.

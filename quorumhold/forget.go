@@ -9,6 +9,9 @@ import (
 // keep remembers a term that is held, in place of an older one of the same ref.
 func (d *Driver) keep(t *term) {
 	now := time.Now()
+	t.mu.Lock()
+	t.won = now
+	t.mu.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if old := d.terms[t.ref]; old != nil && old != t {

@@ -30,6 +30,8 @@ type server struct {
 	refuses bool          // connections fail at once
 	forgets int
 	waiting int             // requests that came while it hung
+	starts  int             // requests to start a term that came
+	ends    int             // requests to end one
 	refused map[string]bool // nonces of undone acquires that may still arrive
 }
 
@@ -175,6 +177,9 @@ func (s *server) scale(t time.Duration) time.Duration {
 func (c *conn) Acquire(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
 	return reach(ctx, c, func(d *memhold.Driver) (driver.Grant, error) {
 		s := c.server
+		s.mu.Lock()
+		s.starts++
+		s.mu.Unlock()
 		if err := s.abstains(); err != nil {
 			return driver.Grant{}, err
 		}
@@ -207,15 +212,17 @@ func (c *conn) Renew(ctx context.Context, req *driver.RenewRequest) (driver.Gran
 func (c *conn) Release(ctx context.Context, req *driver.ReleaseRequest) error {
 	_, err := reach(ctx, c, func(d *memhold.Driver) (struct{}, error) {
 		r := *req
-		r.KeepFor = c.server.scale(r.KeepFor)
-		if s := c.server; r.Undo && !r.Answered {
-			s.mu.Lock()
+		s := c.server
+		r.KeepFor = s.scale(r.KeepFor)
+		s.mu.Lock()
+		s.ends++
+		if r.Undo && !r.Answered {
 			if s.refused == nil {
 				s.refused = map[string]bool{}
 			}
 			s.refused[r.Ref.Nonce] = true
-			s.mu.Unlock()
 		}
+		s.mu.Unlock()
 		return struct{}{}, d.Release(context.Background(), &r)
 	})
 	return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -29,9 +30,12 @@ func gather[T any](
 		got     int
 		open    = len(d.nodes)
 		changed = make(chan struct{}, 1)
+		over    atomic.Bool
 	)
+	defer over.Store(true)
 	for i, n := range d.nodes {
-		call(d, n, d.opts.NodeTimeout, func(ctx context.Context) (T, error) {
+		how := errand{limit: d.opts.NodeTimeout, needed: func(time.Duration) bool { return !over.Load() }}
+		call(d, n, how, func(ctx context.Context) (T, error) {
 			ctx, cancel := d.looking(ctx)
 			defer cancel()
 			return ask(ctx, n)

@@ -12,11 +12,9 @@ import (
 )
 
 const (
-	// maxInFlight bounds the calls of one node that are under way. The others wait for their turn, in order, until one of these is
+	// maxInFlight bounds the calls of one node that are under way. The others wait for their turn, see queue, until one of these is
 	// answered, or not within Options.NodeTimeout, which makes the node suspect: then those who wait are not asked for.
 	maxInFlight = 128
-	// maxQueued bounds those who wait. A node that hangs has it at most for a NodeTimeout.
-	maxQueued = 1 << 16
 	// A suspect node is asked one call at a time, after pauses that grow from the first to the last.
 	suspectFirst, suspectLast = 50 * time.Millisecond, time.Second
 	// suspectAfter is how many failures that came at once make a node suspect.
@@ -45,15 +43,9 @@ type node struct {
 	again    time.Time // a suspect node is not asked before
 	probing  bool      // the one call that a suspect node may get is on its way
 	last     error     // of the last failure
-	queue    []queued  // calls that wait for their turn; none while the node is suspect
+	queue    queue     // calls that wait for their turn; none while the node is suspect
 	debts    []debt
 	paying   bool
-}
-
-// A queued call waits until another one of its node has ended. One of the two is called then, on a goroutine of its own.
-type queued struct {
-	start  func(flight)
-	refuse func(error)
 }
 
 // errBusy is for a call that has to wait, or be left out, because enough are under way.
@@ -71,11 +63,11 @@ func (d *Driver) admit(n *node, now time.Time, wait *queued) (flight, error) {
 	case d.broken.doubt:
 	case n.suspect && (n.probing || now.Before(n.again)):
 		return flight{}, n.notAsked()
-	case len(n.flying) >= maxInFlight && (n.suspect || d.broken.busy), len(n.queue) >= maxQueued:
+	case len(n.flying) >= d.flights && (n.suspect || d.broken.busy), n.queue.len() >= maxQueued:
 		return flight{}, n.notAsked()
-	case len(n.flying) >= maxInFlight:
+	case len(n.flying) >= d.flights:
 		if wait != nil {
-			n.queue = append(n.queue, *wait)
+			n.queue.add(*wait)
 		}
 		return flight{}, errBusy
 	case n.suspect:
@@ -95,7 +87,7 @@ func (n *node) depart(now time.Time) flight {
 // notAsked is the answer for a node that is not asked. Runs under n.mu.
 func (n *node) notAsked() error {
 	if n.last == nil {
-		return fmt.Errorf("%w: %d calls of it are under way and %d wait (%w)", errNotAsked, len(n.flying), len(n.queue), driver.ErrNotApplied)
+		return fmt.Errorf("%w: %d calls of it are under way and %d wait (%w)", errNotAsked, len(n.flying), n.queue.len(), driver.ErrNotApplied)
 	}
 	return fmt.Errorf("%w: %w (%w)", errNotAsked, n.last, driver.ErrNotApplied)
 }
@@ -103,8 +95,7 @@ func (n *node) notAsked() error {
 // doubt makes the node suspect, and refuses what waits for it. Runs under n.mu.
 func (d *Driver) doubt(n *node, now time.Time, why error) {
 	n.suspect, n.last = true, why
-	if waiting := n.queue; len(waiting) > 0 {
-		n.queue = nil
+	if waiting := n.queue.clear(); len(waiting) > 0 {
 		err := n.notAsked()
 		d.background(func() {
 			for _, q := range waiting {
@@ -133,14 +124,26 @@ func (d *Driver) answered(n *node, now time.Time, f flight, err error) {
 		n.suspect, n.failures, n.last = false, 0, nil
 	}
 	var next queued
+	var left []queued
 	var one flight
-	if len(n.queue) > 0 && len(n.flying) < maxInFlight {
-		next, n.queue = n.queue[0], n.queue[1:]
-		one = n.depart(now)
+	if len(n.flying) < d.flights {
+		if next, left = n.queue.next(now, &d.broken); next.start != nil {
+			one = n.depart(now)
+		}
 	}
 	n.mu.Unlock()
 	if next.start != nil {
 		next.start(one)
+	}
+	if len(left) > 0 { // there may be many, and somebody waits for the answer to this call
+		refuse := func() {
+			for _, q := range left {
+				q.refuse(errNotNeeded)
+			}
+		}
+		if !d.background(refuse) {
+			refuse()
+		}
 	}
 }
 
@@ -160,18 +163,19 @@ func unheard(err error) bool { return silent(err) || errors.Is(err, context.Canc
 
 // call makes one call of a node on a goroutine of its own and hands the answer to done, on that goroutine. A node that is
 // not to be asked is answered for at once, on the caller's.
-func call[T any](d *Driver, n *node, limit time.Duration, f func(context.Context) (T, error), done func(T, error)) {
+func call[T any](d *Driver, n *node, e errand, f func(context.Context) (T, error), done func(T, error)) {
 	var zero T
 	one, err := d.admit(n, time.Now(), nil)
 	if errors.Is(err, errBusy) {
 		one, err = d.admit(n, time.Now(), &queued{
-			start:  func(one flight) { launch(d, n, one, limit, f, done) },
+			errand: e, since: time.Now(),
+			start:  func(one flight) { launch(d, n, one, e.limit, f, done) },
 			refuse: func(err error) { done(zero, err) },
 		})
 	}
 	switch {
 	case err == nil:
-		launch(d, n, one, limit, f, done)
+		launch(d, n, one, e.limit, f, done)
 	case !errors.Is(err, errBusy):
 		done(zero, err)
 	}

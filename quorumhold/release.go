@@ -42,7 +42,7 @@ func (d *Driver) release(ctx context.Context, t *term, req *driver.ReleaseReques
 	}
 	r := *req
 	until := now.Add(d.stretch(d.opts.MaxTTL))
-	skip := make([]bool, len(d.nodes))
+	skip := func(int) bool { return false }
 	ghost := func(int) bool { return false }
 	begin := func(_ int, send func()) { send() }
 	if t != nil {
@@ -52,14 +52,15 @@ func (d *Driver) release(ctx context.Context, t *term, req *driver.ReleaseReques
 		t.phase = ended
 		until = now.Add(t.ttl)
 		for i := range t.at {
-			s := t.at[i].state
-			skip[i] = !req.Undo && !t.at[i].ghost && (s == absent || s == refused || s == declined)
-			if s == asking {
+			if t.at[i].state == asking {
 				d.retired.add(t.ref, 1) // until it is answered
 			}
 		}
 		t.mu.Unlock()
 		ghost, begin = t.ghost, t.whenAnswered
+		if !req.Undo {
+			skip = t.lacking
+		}
 	}
 	return d.poll(ctx, "release", r.Ref, skip, begin, func(ctx context.Context, i int) error {
 		one := r
@@ -86,7 +87,7 @@ func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
 	if err := d.usable(ctx, "break", req.Ref.Key); err != nil {
 		return err
 	}
-	err := d.poll(ctx, "break", req.Ref, make([]bool, len(d.nodes)), func(_ int, send func()) { send() }, func(ctx context.Context, i int) error {
+	err := d.poll(ctx, "break", req.Ref, func(int) bool { return false }, func(_ int, send func()) { send() }, func(ctx context.Context, i int) error {
 		b, ok := driver.As[driver.Breaker](d.nodes[i].Driver)
 		if !ok {
 			return fmt.Errorf("it cannot break terms: %w", errors.ErrUnsupported)
@@ -100,11 +101,12 @@ func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
 	return err
 }
 
-// poll asks all nodes but those to skip to do something to a term, and waits until a majority has, or it is clear that the
-// term did not stand. begin sends to a node, at once or when it may be sent to; unheardAt is called for each node that may not
-// have done it.
+// poll asks all nodes to do something to a term, and waits until a majority has, or it is clear that the term did not stand. begin
+// sends to a node, at once or when it may be sent to; those to skip then are not asked, and count as nodes that do not have the term;
+// unheardAt is called for each node that may not have done it.
 func (d *Driver) poll(
-	ctx context.Context, verb string, ref driver.Ref, skip []bool, begin func(int, func()), ask func(context.Context, int) error, unheardAt func(int),
+	ctx context.Context, verb string, ref driver.Ref, skip func(int) bool, begin func(int, func()), ask func(context.Context, int) error,
+	unheardAt func(int),
 ) error {
 	var (
 		mu      sync.Mutex
@@ -144,12 +146,12 @@ func (d *Driver) poll(
 		}
 	}
 	for i, n := range d.nodes {
-		if skip[i] {
-			answered(i, driver.ErrGone)
-			continue
-		}
 		begin(i, func() {
-			call(d, n, d.opts.NodeTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, ask(ctx, i) },
+			if skip(i) {
+				answered(i, driver.ErrGone)
+				return
+			}
+			call(d, n, errand{limit: d.opts.NodeTimeout}, func(ctx context.Context) (struct{}, error) { return struct{}{}, ask(ctx, i) },
 				func(_ struct{}, err error) { answered(i, err) })
 		})
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -43,6 +44,8 @@ func (d *Driver) RenewBatch(ctx context.Context, reqs []*driver.RenewRequest) []
 		}
 		break
 	}
+	now := time.Now()
+	r.over.Store(&now)
 	return r.results(ctx)
 }
 
@@ -51,6 +54,7 @@ type renewal struct {
 	d       *Driver
 	sent    time.Time // before the first byte: what is confirmed lasts from here
 	changed chan struct{}
+	over    atomic.Pointer[time.Time] // since when the caller has his answer
 
 	mu      sync.Mutex
 	tallies []tally
@@ -104,7 +108,11 @@ func (r *renewal) ask(i int) {
 	if len(reqs) == 0 {
 		return
 	}
-	call(r.d, n, limit, func(ctx context.Context) ([]driver.RenewResult, error) {
+	needed := func(time.Duration) bool {
+		over := r.over.Load()
+		return over == nil || time.Since(*over) < patience
+	}
+	call(r.d, n, errand{limit, !r.d.broken.equal, needed}, func(ctx context.Context) ([]driver.RenewResult, error) {
 		if b, ok := driver.As[driver.BatchRenewer](n.Driver); ok {
 			res := b.RenewBatch(ctx, reqs)
 			return res, allFailed(res)
@@ -168,7 +176,7 @@ func (r *renewal) heard(i, j int, req *driver.RenewRequest, g driver.Grant, err 
 			t.at[i].token = g.Token
 		case errors.Is(err, driver.ErrTokenPassed):
 			t.at[i].token = max(t.at[i].token, req.Floor)
-		case errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrBroken):
+		case errors.Is(err, driver.ErrGone) && !errors.Is(err, driver.ErrBroken) && t.at[i].state == granted: // it may be asked again by now
 			t.at[i] = place{ghost: t.at[i].ghost}
 		}
 	}
@@ -248,7 +256,6 @@ func (d *Driver) confirmed(y *tally, sent time.Time) driver.Token {
 		return token
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if y.req.Floor != 0 {
 		t.token = y.req.Floor
 	}
@@ -256,17 +263,25 @@ func (d *Driver) confirmed(y *tally, sent time.Time) driver.Token {
 		t.deadline = end
 	}
 	t.ttl, t.minHold = y.req.TTL, 0
+	var seeds []int
 	if t.phase == held && time.Now().Before(t.deadline) && !d.broken.seeds {
 		for i := range t.at {
-			if s := t.at[i].state; s != granted && s != asking {
-				t.at[i].state = asking
-				if !d.background(func() { t.seed(i, 0) }) {
-					t.at[i].state = absent
-				}
+			if p := &t.at[i]; p.state != granted && p.state != asking && !p.seeds {
+				p.seeds = true
+				seeds = append(seeds, i)
 			}
 		}
 	}
-	return t.token
+	token := t.token
+	t.mu.Unlock() // whoever has d.mu may wait for it
+	for _, i := range seeds {
+		if !d.background(func() { t.seed(i, 0) }) {
+			t.mu.Lock()
+			t.at[i].seeds = false
+			t.mu.Unlock()
+		}
+	}
+	return token
 }
 
 const (
@@ -281,19 +296,25 @@ const (
 func (t *term) seed(i, tries int) {
 	t.mu.Lock()
 	if t.phase != held || !time.Now().Before(t.deadline) {
+		t.at[i].seeds = false
 		t.mu.Unlock()
 		return
 	}
+	t.at[i].state = asking // from here on, what ends the term waits for the answer
 	t.floor = t.token
 	t.mu.Unlock()
-	t.askFor([]int{i}, func() {
+	t.askFor([]int{i}, t.stands, func() {
 		t.mu.Lock()
 		again := t.phase == held && t.at[i].state == refused && tries < seedTries
-		if again {
+		if again && t.d.broken.pause {
 			t.at[i].state = asking
 		}
+		t.at[i].seeds = again
 		t.mu.Unlock()
-		if again && t.d.sleep(t.d.ctx, seedPause<<tries/2+t.d.random(seedPause<<tries)) == nil {
+		if !again {
+			return
+		}
+		if t.d.sleep(t.d.ctx, seedPause<<tries/2+t.d.random(seedPause<<tries)) == nil {
 			t.seed(i, tries+1)
 		}
 	})

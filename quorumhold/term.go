@@ -27,6 +27,7 @@ type term struct {
 	standing driver.Token // of the term of the same nonce that this one is to replace, if that stands
 	token    driver.Token // 0 as long as no majority has granted
 	deadline time.Time    // the sending of the last confirmed request + ttl
+	won      time.Time    // a majority has granted
 	at       []place
 }
 
@@ -47,6 +48,7 @@ type place struct {
 	other driver.Term // who stands there instead, if refused
 	err   error       // if failed or declined
 	moved bool        // a raise of the token is on its way
+	seeds bool        // see seed: a request is on its way, or one will be after a pause
 	ghost bool        // a request to start it was never answered: it may come to stand although nobody is told
 	then  func()      // to be done when a request that is on its way is answered
 }
@@ -77,10 +79,10 @@ func (t *term) poke() {
 }
 
 // ask sends the request to start the term to some nodes.
-func (t *term) ask(which []int) { t.askFor(which, func() {}) }
+func (t *term) ask(which []int) { t.askFor(which, t.needs, func() {}) }
 
-// askFor is ask, and calls then after each answer.
-func (t *term) askFor(which []int, then func()) {
+// askFor is ask as long as it is needed, and calls then after each answer.
+func (t *term) askFor(which []int, needed func(time.Duration) bool, then func()) {
 	t.mu.Lock()
 	for _, i := range which {
 		t.at[i].state = asking
@@ -88,11 +90,11 @@ func (t *term) askFor(which []int, then func()) {
 	req := &driver.AcquireRequest{
 		Ref: t.node, TTL: t.d.stretch(t.ttl), MinHold: t.d.stretch(t.minHold), Floor: t.floor, Holder: t.holder,
 	}
-	limit := t.ttl
+	how := errand{limit: t.ttl, needed: needed}
 	t.mu.Unlock()
 	for _, i := range which {
 		n := t.d.nodes[i]
-		call(t.d, n, limit, func(ctx context.Context) (driver.Grant, error) { return n.Acquire(ctx, req) },
+		call(t.d, n, how, func(ctx context.Context) (driver.Grant, error) { return n.Acquire(ctx, req) },
 			func(g driver.Grant, err error) {
 				t.answered(i, g, err)
 				then()
@@ -100,11 +102,32 @@ func (t *term) askFor(which []int, then func()) {
 	}
 }
 
+// needs says whether a request to start the term, or to raise its token, is still needed where it has waited for its turn.
+func (t *term) needs(waited time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch t.phase {
+	case trying:
+		return true
+	case held:
+		return t.won.IsZero() || min(waited, time.Since(t.won)) < patience
+	default:
+		return false
+	}
+}
+
+// stands is needs of a seed. There is one at a time for each term and node, and whoever holds the lock for longer relies on it.
+func (t *term) stands(time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.phase == held && time.Now().Before(t.deadline)
+}
+
 // answered takes the answer of node i to ask, early or late.
 func (t *term) answered(i int, g driver.Grant, err error) {
 	t.mu.Lock()
 	p := &t.at[i]
-	then, ghost := p.then, p.ghost
+	then, ghost, seeds := p.then, p.ghost, p.seeds
 	*p = place{state: granted, token: g.Token, grant: g}
 	var other *driver.HeldError
 	switch {
@@ -118,7 +141,7 @@ func (t *term) answered(i int, g driver.Grant, err error) {
 	}
 	// One that was not answered may arrive after the answer to the next one.
 	ghost = p.state == failed || ghost && !t.d.broken.ghosts
-	p.ghost = ghost
+	p.ghost, p.seeds = ghost, seeds
 	giveBack, raise := false, false
 	switch t.phase {
 	case trying:
@@ -128,7 +151,7 @@ func (t *term) answered(i int, g driver.Grant, err error) {
 		late := !time.Now().Before(t.deadline)
 		raise = p.state == granted && !late && p.token < t.token
 		if giveBack = p.state == granted && late; giveBack {
-			*p = place{ghost: ghost}
+			*p = place{ghost: ghost, seeds: seeds}
 			t.d.retired.add(t.ref, 1)
 		}
 	case ended:
@@ -187,6 +210,20 @@ func (t *term) ghost(i int) bool {
 	return t.at[i].ghost
 }
 
+// lacking says whether the term certainly does not stand at node i, nor will.
+func (t *term) lacking(i int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch p := &t.at[i]; p.state {
+	case absent, refused:
+		return !p.ghost
+	case declined:
+		return !p.ghost && !t.d.broken.waste
+	default:
+		return false
+	}
+}
+
 // inherit takes over what is known of a term of the same nonce that this one is to replace. If that stands, nodes which do not have it
 // are asked to begin with its token, or they could outvote those that have it, and the caller would be told two tokens of one term. When
 // that is older than tokenLead their clocks are past it: then the token may rise.
@@ -207,9 +244,9 @@ func (t *term) raise(i int) {
 	n := t.d.nodes[i]
 	t.mu.Lock()
 	req := &driver.RenewRequest{Ref: t.node, TTL: t.d.stretch(t.ttl), Floor: t.token}
-	limit := t.ttl
+	how := errand{limit: t.ttl, urgent: !t.d.broken.equal, needed: t.needs}
 	t.mu.Unlock()
-	call(t.d, n, limit, func(ctx context.Context) (driver.Grant, error) { return n.Renew(ctx, req) },
+	call(t.d, n, how, func(ctx context.Context) (driver.Grant, error) { return n.Renew(ctx, req) },
 		func(g driver.Grant, err error) {
 			t.mu.Lock()
 			p := &t.at[i]
@@ -220,7 +257,9 @@ func (t *term) raise(i int) {
 			case errors.Is(err, driver.ErrTokenPassed):
 				p.token = req.Floor + 1 // past it, by how much does not matter
 			case errors.Is(err, driver.ErrGone):
-				*p = place{ghost: p.ghost}
+				if p.state == granted { // it may be asked again by now
+					*p = place{ghost: p.ghost}
+				}
 			default:
 				p.err = err
 			}
@@ -266,7 +305,7 @@ func (t *term) giveBack(i int, ghost bool) {
 		release: driver.ReleaseRequest{Ref: t.node, Undo: true, Answered: !ghost}, until: time.Now().Add(max(t.ttl, t.minHold)), paid: done,
 	}
 	t.mu.Unlock()
-	call(t.d, n, limit, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Release(ctx, &x.release) },
+	call(t.d, n, errand{limit: limit}, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Release(ctx, &x.release) },
 		func(_ struct{}, err error) {
 			if unheard(err) {
 				again := x

@@ -87,7 +87,12 @@ func (d *Driver) watchNode(ctx context.Context, n *node, key string, w *watch) e
 	var mu sync.Mutex
 	given := false
 	answer := make(chan source, 1)
-	call(d, n, d.opts.NodeTimeout, func(ctx context.Context) (source, error) {
+	needed := func(time.Duration) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return !given
+	}
+	call(d, n, errand{limit: d.opts.NodeTimeout, needed: needed}, func(ctx context.Context) (source, error) {
 		hints, stop, err := waiter.Watch(ctx, key)
 		return source{hints, stop, err}, err
 	}, func(s source, err error) {

@@ -27,7 +27,8 @@ func (n *quorumNode) Diagnose(ctx context.Context, opts driver.DoctorOptions) []
 		err = n.quorum.admit(n.name, who)
 	}
 	if err != nil {
-		x.say("identity", driver.Refuse, err.Error(), "this node takes no part", "name independent servers, without replicas that could take over; the user needs INFO")
+		found := strings.TrimSuffix(err.Error(), " ("+driver.ErrNotApplied.Error()+")") // nothing was to be changed
+		x.say("identity", driver.Refuse, found, "this node takes no part", "name independent servers, without replicas that could take over; the user needs INFO")
 	} else {
 		x.fine("identity", "a server of its own, run_id "+who.run)
 		n.diagnoseMark(x)

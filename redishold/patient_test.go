@@ -101,3 +101,42 @@ type deaf struct{ context.Context }
 
 // Done is part of context.Context.
 func (deaf) Done() <-chan struct{} { return nil }
+
+// tardy is a context whose timer has not noticed yet that its time is over.
+type tardy struct{ context.Context }
+
+// Err is part of context.Context.
+func (tardy) Err() error { return nil }
+
+// A call that waits until its time is over says so, and not that the driver was closed.
+func TestTheEndOfABudgetIsNoClose(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	d, g := heldBack(t, r.Addr)
+	open := g.close()
+	first := fill(t, d, g)
+	call := func(budget time.Duration) <-chan outcome {
+		ctx, cancel := driver.WithBudget(context.Background(), budget)
+		t.Cleanup(cancel)
+		late := tardy{ctx}
+		if !driver.BudgetOnly(late) {
+			t.Fatal("its end is not the business of the driver, so the test tells nothing")
+		}
+		return aside(late, d, echo, "k", "x")
+	}
+	if o := get(t, "out of time", call(time.Millisecond)); !errors.Is(o.err, context.DeadlineExceeded) || errors.Is(o.err, driver.ErrClosed) {
+		t.Errorf("out of time: %v", o.err)
+	}
+	closed := call(time.Hour)
+	queued(t, d, 1)
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if o := get(t, "closed", closed); !errors.Is(o.err, driver.ErrClosed) || errors.Is(o.err, context.DeadlineExceeded) {
+		t.Errorf("closed: %v", o.err)
+	}
+	open()
+	for _, c := range first {
+		get(t, "first", c)
+	}
+}

@@ -153,6 +153,9 @@ func (s *sharer) do(ctx context.Context, r *member) (any, error) {
 		}
 	}
 	certainty, end := error(nil), ctx.Err()
+	if end == nil && r.budget && !time.Now().Before(r.deadline) {
+		end = context.DeadlineExceeded // the timer of ctx may be a moment later than that of endWaits
+	}
 	switch r.state.Load() {
 	case answered:
 		return r.reply, r.err

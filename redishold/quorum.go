@@ -19,9 +19,10 @@ import (
 	"github.com/holdlock/holdlock/quorumhold"
 )
 
-// A server that is a node of a quorum bears a mark, the key NAMESPACE:q:quorum, with an expiry of 30 days that grants push
-// on. It says which quorum the node belongs to, under which name, in which run of the server it was seen last, and since
-// when all grants are remembered:
+// A server that is a node of a quorum bears a mark, the key NAMESPACE:q:quorum, with an expiry of 400 days that grants push
+// on, once a day: a quorum that is used once a year keeps it, and one that is no more leaves nothing for ever. It says which
+// quorum the node belongs to, under which name, in which run of the server it was seen last, and since when all grants are
+// remembered:
 //
 //	1
 //	print     of the members and MaxTTL, 32 hex digits

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -274,7 +275,8 @@ func TestQuorumRefusesOneServer(t *testing.T) {
 	}
 	clients, closeAll := dialAll(addrs)
 	defer closeAll()
-	if err := InitQuorum(t.Context(), clients, &QuorumOptions{Names: names}); err == nil || !strings.Contains(err.Error(), "are one server") {
+	if err := InitQuorum(t.Context(), clients, &QuorumOptions{Names: names}); err == nil || !strings.Contains(err.Error(), "are one server") ||
+		strings.Count(err.Error(), "nothing was changed") != 1 {
 		t.Errorf("InitQuorum of one server: %v", err)
 	}
 	// What an older client has marked is seen by the scripts as well, whoever asks.
@@ -306,7 +308,11 @@ func TestQuorumRefusesReplicas(t *testing.T) {
 			return strings.Contains(r.Do(t, "INFO", "replication"), "master_link_status:up")
 		})
 	}
-	_, err := openQuorum(t, addrs, &QuorumOptions{MaxTTL: time.Second}).Acquire(t.Context(), request("k", time.Second))
+	d := openQuorum(t, addrs, &QuorumOptions{MaxTTL: time.Second})
+	_, err := d.Acquire(t.Context(), request("k", time.Second))
+	found(t, slices.DeleteFunc(d.Diagnose(t.Context(), driver.DoctorOptions{TTL: time.Second}), func(f driver.Diagnosis) bool {
+		return strings.Contains(f.Found, "nothing was changed")
+	}), "identity of "+primary.Addr, driver.Refuse, "it has 2 replicas")
 	for _, want := range []string{primary.Addr + "/0: ", "it has 2 replicas", addrs[1] + "/0, ", "it is a replica of " + primary.Addr} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("a primary and its replicas: %v; want it to say %q", err, want)

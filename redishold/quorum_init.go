@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/quorumhold"
 )
 
@@ -58,6 +59,9 @@ func InitQuorum(ctx context.Context, clients []redis.UniversalClient, opts *Quor
 		}
 		switch {
 		case err != nil:
+			if errors.Is(err, driver.ErrNotApplied) { // it says so itself
+				return fmt.Errorf("redishold: quorum init: node %s: %w", n.name, err)
+			}
 			return fmt.Errorf("redishold: quorum init: node %s: %w; nothing was changed", n.name, err)
 		case m.missing:
 		case m.print != q.print:
@@ -70,8 +74,12 @@ func InitQuorum(ctx context.Context, clients []redis.UniversalClient, opts *Quor
 	}
 	var wrong []string
 	if len(own) > 0 {
-		wrong = append(wrong, fmt.Sprintf("%s bear the mark of this quorum, which is in use: a lock was asked for, or it was declared new before. Nodes that "+
-			"are new or have restarted join by themselves after MaxTTL (%s)", strings.Join(own, ", "), q.opts.MaxTTL))
+		bear := "bear"
+		if len(own) == 1 {
+			bear = "bears"
+		}
+		wrong = append(wrong, fmt.Sprintf("%s %s the mark of this quorum, which is in use: a lock was asked for, or it was declared new before. Nodes that "+
+			"are new or have restarted join by themselves after MaxTTL (%s)", strings.Join(own, ", "), bear, q.opts.MaxTTL))
 	}
 	for _, r := range reasons {
 		wrong = append(wrong, fmt.Sprintf("%s: %s", strings.Join(others[r], ", "), r))

@@ -4,6 +4,8 @@ package redishold
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -87,7 +89,7 @@ func TestInitNamesEachMark(t *testing.T) {
 	}
 	says(t, "of the first node", of(addrs[0]), "MaxTTL 40s", addrs[0])
 	says(t, "of the second node", of(addrs[1]), "MaxTTL 30s", addrs[1], addrs[3])
-	says(t, "of the third node", err.Error(), addrs[2]+"/0 bear the mark of this quorum, which is in use")
+	says(t, "of the third node", err.Error(), addrs[2]+"/0 bears the mark of this quorum, which is in use")
 }
 
 // A mark that cannot be read is called that, and where it stands; one of a newer release is not called damaged.
@@ -210,5 +212,73 @@ func TestQuorumOfDamagedSlots(t *testing.T) {
 		if !errors.As(err, &e) || e.Answered < 2 || strings.Contains(err.Error(), "unreachable") || !strings.Contains(err.Error(), key) {
 			t.Errorf("%s: %v, want that a majority has answered, and the key", verb, err)
 		}
+	}
+}
+
+// pass lets the mark of a server grow older, as if nobody had used it for that long.
+func pass(t *testing.T, s *testenv.Redis, long time.Duration) {
+	t.Helper()
+	lines := strings.Split(s.Do(t, "GET", markKey), "\n")
+	if len(lines) != 7 {
+		t.Fatalf("the mark is %q", lines)
+	}
+	for _, i := range []int{3, 4} { // since when all is remembered, and when it was written
+		at, err := strconv.ParseInt(lines[i], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines[i] = fmt.Sprint(max(0, at-long.Microseconds()))
+	}
+	left := markLeft(t, s) - long
+	s.Do(t, "SET", markKey, strings.Join(lines, "\n"), "KEEPTTL")
+	s.Do(t, "PEXPIRE", markKey, fmt.Sprint(left.Milliseconds())) // it is gone if nothing is left
+}
+
+// markLeft is for how long a server keeps its mark if nobody uses it.
+func markLeft(t *testing.T, s *testenv.Redis) time.Duration {
+	t.Helper()
+	ms, err := strconv.ParseInt(s.Do(t, "PTTL", markKey), 10, 64)
+	if err != nil || ms < 0 {
+		t.Fatalf("the mark has no expiry, or there is none: %d, %v", ms, err)
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// A quorum that is used once a year is not a new one each time, and one that is used once a day pushes the expiry on.
+func TestTheMarkOutlivesPauses(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	servers := startServers(t, 3)
+	addrs := testenv.Addrs(servers)
+	initQuorum(t, addrs, nil)
+	d := openQuorum(t, addrs, &QuorumOptions{NodeTimeout: 15 * time.Second})
+	acquire := func() error {
+		t.Helper()
+		req := request("k", 30*time.Second)
+		_, err := d.Acquire(t.Context(), req)
+		if err == nil {
+			allHave(t, servers, req.Ref.Nonce)
+			err = d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref})
+		}
+		return err
+	}
+	for _, pause := range []time.Duration{0, 31 * day, 366 * day, 2 * day} {
+		for _, s := range servers {
+			pass(t, s, pause)
+		}
+		if err := acquire(); err != nil {
+			t.Fatalf("after %s: %v", pause, err)
+		}
+		for _, s := range servers {
+			if left := markLeft(t, s); left < 399*day || left > 400*day {
+				t.Errorf("%s after the last use it is kept for %s", pause, left)
+			}
+		}
+	}
+	for _, s := range servers {
+		pass(t, s, 401*day)
+	}
+	if err := acquire(); !errors.Is(err, driver.ErrAbstains) {
+		t.Errorf("without marks: %v", err)
 	}
 }

@@ -48,9 +48,9 @@ do
       else
         write = run ~= run0 or now - armed > 86400000000
       end
-      if write then
+      if write then -- for 400 days: a job may be due once a year
         local r = redis.pcall('SET', MARK, table.concat({'1', PRINT, run, string.format('%.0f', since),
-          string.format('%.0f', now), NAME, MEMBERS}, '\n'), 'PX', 2592000000)
+          string.format('%.0f', now), NAME, MEMBERS}, '\n'), 'PX', 34560000000)
         if type(r) == 'table' and r.err then return r end
       end
       if now < since + SPAN then return refuse('QUORUMABSTAINS', string.format('%.0f', since + SPAN - now)) end

@@ -3,5 +3,5 @@
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000000 + time[2])
 local text = string.gsub(ARGV[1], '@', now, 1)
-if redis.call('SET', KEYS[1], text, 'NX', 'PX', 2592000000) then return 1 end
+if redis.call('SET', KEYS[1], text, 'NX', 'PX', 34560000000) then return 1 end
 return 0

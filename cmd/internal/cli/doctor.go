@@ -104,12 +104,12 @@ func (c *doctorCmd) print(g *globals, location string, found []driver.Diagnosis)
 	fmt.Fprintln(g.stdout, readable(location))
 	w := tabwriter.NewWriter(g.stdout, 0, 0, 2, ' ', 0)
 	for _, f := range found {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Verdict, readable(f.Check), readable(f.Found))
+		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Verdict, readable(f.Check), readable(inFlags.Replace(f.Found)))
 		if f.Harm != "" {
-			fmt.Fprintf(w, "\t\tharm: %s\n", readable(f.Harm))
+			fmt.Fprintf(w, "\t\tharm: %s\n", readable(inFlags.Replace(f.Harm)))
 		}
 		if f.Setting != "" {
-			fmt.Fprintf(w, "\t\tdo: %s\n", readable(f.Setting))
+			fmt.Fprintf(w, "\t\tdo: %s\n", readable(inFlags.Replace(f.Setting)))
 		}
 	}
 	return w.Flush()

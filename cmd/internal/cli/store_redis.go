@@ -145,6 +145,9 @@ func (u *redisURL) where(hosts, path string) (err error) {
 		if _, number, err := net.SplitHostPort(host); err != nil {
 			host = net.JoinHostPort(strings.Trim(host, "[]"), port)
 		} else if n, err := strconv.ParseUint(number, 10, 16); err != nil || n == 0 {
+			if host == "redis:" || host == "rediss:" {
+				return errors.New("the servers of a quorum are parted by spaces, not by commas")
+			}
 			return errors.New("the port of a host is not a number from 1 to 65535")
 		}
 		u.hosts = append(u.hosts, host)

@@ -67,6 +67,9 @@ func TestRedisURLErrorsHideSecrets(t *testing.T) {
 			t.Errorf("the error shows the password: %v", err)
 		}
 	}
+	if _, err := openStore("redis://a:6379,redis://b:6379,redis://c:6379", ""); err == nil || !strings.Contains(err.Error(), "parted by spaces") {
+		t.Errorf("a quorum with commas: %v", err)
+	}
 	if _, err := openStore("redis://h", "not allowed here{}"); err == nil {
 		t.Error("a bad namespace is accepted")
 	}
