@@ -41,6 +41,7 @@ func askedTwice(t *testing.T, knows bool) (first, second driver.Token) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(rtt) // all have answered
 		for _, n := range nodes[3:] {
 			if err := n.Release(t.Context(), &driver.ReleaseRequest{Ref: rival.Ref}); err != nil {
 				t.Fatal(err)
