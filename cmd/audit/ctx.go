@@ -34,12 +34,13 @@ func (s *scan) release(l *lock, c inspector.Cursor, ctx ast.Expr, what string) {
 			"release with a context of its own, as in context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)")
 		l.judge(OK, "")
 	default:
-		l.judge(Unknown, "the context of the release comes from elsewhere: "+show(ctx))
+		l.judge(Unknown, s.because("the context of the release comes from elsewhere: "+show(ctx)))
 	}
 }
 
 // A wrapper is a function of this package that releases a lock with a context that its caller gives it.
 type wrapper struct {
+	fn   *types.Func
 	lock *lock
 	what string
 	arg  int // the context's place among the arguments
@@ -57,8 +58,10 @@ func (s *scan) wrap(l *lock, c inspector.Cursor, ctx ast.Expr, what string) {
 		return
 	}
 	for i := range fn.Signature().Params().Len() {
-		if fn.Signature().Params().At(i) == v {
-			s.wrappers[fn] = append(s.wrappers[fn], wrapper{l, what, i})
+		w := wrapper{fn, l, what, i}
+		if fn.Signature().Params().At(i) == v && !s.wrapped[w] { // once, however often it releases, and if it calls itself
+			s.wrapped[w] = true
+			s.wrappers[fn] = append(s.wrappers[fn], w)
 		}
 	}
 }
@@ -93,7 +96,7 @@ func (l *lock) judge(v Verdict, why string) {
 
 // life follows a context to its root. fresh is the closure that releases, or nil.
 func (s *scan) life(e ast.Expr, fresh ast.Node, depth int) (life, string) {
-	if depth > maxDepth || e == nil {
+	if depth > maxDepth || e == nil || !s.step() {
 		return lifeUnknown, ""
 	}
 	switch e := ast.Unparen(e).(type) {

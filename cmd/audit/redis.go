@@ -234,7 +234,7 @@ func (s *scan) noteSet(c inspector.Cursor, fn *types.Func, ttl TTL, r redisSet) 
 // canon is a text that is the same for expressions with the same value, as far as the code shows it; "" if it shows
 // nothing. With anon, parameters of different functions are taken for the same.
 func (s *scan) canon(e ast.Expr, anon bool, depth int) string {
-	if e == nil || depth > maxDepth {
+	if e == nil || depth > maxDepth || !s.step() {
 		return ""
 	}
 	if v := s.constant(e); v != nil {
@@ -277,17 +277,19 @@ func (s *scan) canon(e ast.Expr, anon bool, depth int) string {
 	return ""
 }
 
+// keyText is a key as canon writes it, in its own function and in any.
+type keyText struct{ here, anywhere string }
+
+func (s *scan) keyText(e ast.Expr) keyText { return keyText{s.canon(e, false, 0), s.canon(e, true, 0)} }
+
 // sameKey tells whether a, used in function da, and b, used in db, are the same key.
-func (s *scan) sameKey(a ast.Expr, da *ast.FuncDecl, b ast.Expr, db *ast.FuncDecl) bool {
-	if da == db {
-		ka := s.canon(a, false, 0)
-		return ka != "" && ka == s.canon(b, false, 0)
-	}
-	ka := s.canon(a, true, 0)
-	if ka == "" || ka != s.canon(b, true, 0) {
+func sameKey(a keyText, da *ast.FuncDecl, b keyText, db *ast.FuncDecl) bool {
+	switch {
+	case da == db:
+		return a.here != "" && a.here == b.here
+	case a.anywhere == "" || a.anywhere != b.anywhere:
 		return false
-	}
-	if ka == "$" { // Lock(key) and Unlock(key) of one type
+	case a.anywhere == "$": // Lock(key) and Unlock(key) of one type
 		return da != nil && db != nil && recvName(da) != "" && recvName(da) == recvName(db)
 	}
 	return true

@@ -14,6 +14,7 @@ type touch struct {
 	at     inspector.Cursor
 	in     *ast.FuncDecl
 	keys   []ast.Expr
+	named  []keyText
 	ctx    ast.Expr // may be nil
 	what   touchKind
 	script string // touchScript: its text, or ""
@@ -44,6 +45,9 @@ func (s *scan) touches() []touch {
 	s.touched = []touch{}
 	s.calls(func(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) bool {
 		if t, ok := s.touch(c, call, fn); ok {
+			for _, k := range t.keys {
+				t.named = append(t.named, s.keyText(k))
+			}
 			s.touched = append(s.touched, t)
 		}
 		return true
@@ -132,9 +136,10 @@ var (
 func (s *scan) checkRedisSet(l *lock) {
 	in := s.decl(l.cur)
 	var related []touch
+	key := s.keyText(l.redis.key)
 	for _, t := range s.touches() {
-		for _, k := range t.keys {
-			if s.sameKey(l.redis.key, in, k, t.in) {
+		for _, k := range t.named {
+			if sameKey(key, in, k, t.in) {
 				related = append(related, t)
 				break
 			}

@@ -59,7 +59,8 @@ type scan struct {
 	touched []touch
 	unlocks []unlock
 
-	wrappers map[*types.Func][]wrapper
+	wrappers map[*types.Func][]wrapper // those whose calls are still to be judged
+	wrapped  map[wrapper]bool          // all
 
 	defs    map[types.Object][]def              // what is assigned to a variable, a field or the result of a function
 	uses    map[types.Object][]inspector.Cursor // where an object is named
@@ -68,6 +69,12 @@ type scan struct {
 	aliased map[types.Object]bool // its address is taken: it can change out of sight
 
 	embedded map[types.Object]string // what go:embed puts into a string
+	decls    map[types.Object]*ast.FuncDecl
+	one      *bool // a pool of the package is limited to one connection; nil until it was looked for
+
+	left  int  // steps that may still be made for this place
+	spent bool // they did not suffice
+	steps int  // all that were made
 }
 
 // def is one assignment: result number index of rhs, or rhs itself if index is below 0. A nil rhs is a value that is not
@@ -84,7 +91,7 @@ func newScan(pass *analysis.Pass, in *inspector.Inspector, off Fault) *scan {
 		silent: map[silenced]bool{}, byCall: map[*ast.CallExpr]*lock{},
 		defs: map[types.Object][]def{}, uses: map[types.Object][]inspector.Cursor{},
 		params: map[types.Object]bool{}, initial: map[types.Object]bool{}, aliased: map[types.Object]bool{},
-		embedded: map[types.Object]string{}, wrappers: map[*types.Func][]wrapper{},
+		embedded: map[types.Object]string{}, decls: map[types.Object]*ast.FuncDecl{}, wrappers: map[*types.Func][]wrapper{}, wrapped: map[wrapper]bool{},
 	}
 	s.index()
 	return s
@@ -146,6 +153,9 @@ func (s *scan) index() {
 		case *ast.CompositeLit:
 			s.fields(n, c)
 		case *ast.FuncDecl:
+			if obj := s.info.Defs[n.Name]; obj != nil {
+				s.decls[obj] = n
+			}
 			if n.Recv != nil {
 				for _, f := range n.Recv.List {
 					s.begin(f.Names)
@@ -290,14 +300,21 @@ func (s *scan) callee(call *ast.CallExpr) *types.Func {
 	return nil
 }
 
-// calls yields all calls in the files that are read, with what is called.
+// calls yields all calls in the files that are read, with what is called. Each is a place of its own.
 func (s *scan) calls(yield func(inspector.Cursor, *ast.CallExpr, *types.Func) bool) {
 	for _, f := range s.files {
 		for c := range f.Preorder((*ast.CallExpr)(nil)) {
 			call := c.Node().(*ast.CallExpr)
-			if fn := s.callee(call); fn != nil && !yield(c, call, fn) {
+			fn := s.callee(call)
+			if fn == nil {
+				continue
+			}
+			s.site()
+			before := len(s.locks)
+			if !yield(c, call, fn) {
 				return
 			}
+			s.doubt(s.locks[before:]...)
 		}
 	}
 }

@@ -27,7 +27,7 @@ var answerless = map[string]bool{
 // findSQL finds advisory locks in SQL: first in calls that run a statement, then in string constants that no such call
 // was seen to use.
 func (s *scan) findSQL() {
-	used := map[*ast.BasicLit]bool{}
+	used := map[ast.Node]bool{}
 	s.calls(func(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) bool {
 		if fn.Signature().Recv() == nil || !statement[fn.Name()] {
 			return true
@@ -40,7 +40,7 @@ func (s *scan) findSQL() {
 			if !strings.Contains(strings.ToLower(text), "advisory_") {
 				continue
 			}
-			s.literals(a, used, 0)
+			s.literals(a, used)
 			masked := maskSQL(text)
 			if locks := sqlLocks(text, masked); len(locks) > 0 {
 				s.addAdvisory(c, call, fn, sqlText{masked, whole, locks[0]}, call.Args[i+1:])
@@ -54,6 +54,7 @@ func (s *scan) findSQL() {
 	for _, f := range s.files {
 		for c := range f.Preorder((*ast.BasicLit)(nil)) {
 			lit := c.Node().(*ast.BasicLit)
+			s.site()
 			if lit.Kind != token.STRING || used[lit] || !strings.Contains(strings.ToLower(lit.Value), "advisory_") || s.isMessage(c) {
 				continue
 			}
@@ -104,31 +105,32 @@ func (s *scan) advisoryOf(c inspector.Cursor) *lock {
 	return nil
 }
 
-// literals notes the string literals that an expression is made of.
-func (s *scan) literals(e ast.Expr, used map[*ast.BasicLit]bool, depth int) {
-	if depth > maxDepth {
+// literals notes the string literals that the text of an expression is made of, and the expressions that lead there: each
+// is looked at once, however many statements it is part of.
+func (s *scan) literals(e ast.Expr, used map[ast.Node]bool) {
+	if e == nil || used[e] {
 		return
 	}
-	for _, x := range []ast.Expr{e, s.source(e)} {
-		ast.Inspect(x, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.BasicLit:
-				used[n] = true
-			case *ast.Ident:
-				if obj := s.object(n); obj != nil {
-					switch obj.(type) {
-					case *types.Const, *types.Var:
-						for _, d := range s.defs[obj] {
-							if d.rhs != nil && d.rhs != x {
-								s.literals(d.rhs, used, depth+1)
-							}
-						}
-					}
+	used[e] = true
+	ast.Inspect(e, func(n ast.Node) bool {
+		s.steps++
+		switch n := n.(type) {
+		case *ast.BasicLit:
+			used[n] = true
+		case *ast.Ident:
+			switch obj := s.object(n).(type) {
+			case *types.Const:
+				for _, d := range s.defs[obj] {
+					s.literals(d.rhs, used)
+				}
+			case *types.Var:
+				if d, ok := s.only(n); ok && d.index <= 0 {
+					s.literals(d.rhs, used)
 				}
 			}
-			return true
-		})
-	}
+		}
+		return true
+	})
 }
 
 // isMessage tells whether a literal is an argument of something that makes messages or errors.
@@ -325,22 +327,33 @@ func (s *scan) checkPool(l *lock, call *ast.CallExpr, fn *types.Func, text sqlTe
 
 // onePooled tells whether the package limits a pool to one connection.
 func (s *scan) onePooled() bool {
-	found := false
-	s.calls(func(_ inspector.Cursor, call *ast.CallExpr, fn *types.Func) bool {
-		if fn.Name() == "SetMaxOpenConns" && len(call.Args) == 1 {
-			v := s.constant(call.Args[0])
-			found = found || (v != nil && v.Kind() == constant.Int && v.ExactString() == "1")
-		}
-		return !found
-	})
-	for c := range s.root.Preorder((*ast.AssignStmt)(nil)) {
-		a := c.Node().(*ast.AssignStmt)
-		for i, lhs := range a.Lhs {
-			if sel, ok := lhs.(*ast.SelectorExpr); ok && sel.Sel.Name == "MaxConns" && i < len(a.Rhs) {
-				v := s.constant(a.Rhs[i])
-				found = found || (v != nil && v.ExactString() == "1")
+	if s.one == nil {
+		found := s.limitsPool()
+		s.one = &found
+	}
+	return *s.one
+}
+
+func (s *scan) limitsPool() bool {
+	isOne := func(e ast.Expr) bool {
+		v := s.constant(e)
+		return v != nil && v.Kind() == constant.Int && v.ExactString() == "1"
+	}
+	for _, f := range s.files {
+		for c := range f.Preorder((*ast.CallExpr)(nil)) {
+			call := c.Node().(*ast.CallExpr)
+			if fn := s.callee(call); fn != nil && fn.Name() == "SetMaxOpenConns" && len(call.Args) == 1 && isOne(call.Args[0]) {
+				return true
 			}
 		}
 	}
-	return found
+	for c := range s.root.Preorder((*ast.AssignStmt)(nil)) {
+		a := c.Node().(*ast.AssignStmt)
+		for i, lhs := range a.Lhs {
+			if sel, ok := lhs.(*ast.SelectorExpr); ok && sel.Sel.Name == "MaxConns" && i < len(a.Rhs) && isOne(a.Rhs[i]) {
+				return true
+			}
+		}
+	}
+	return false
 }

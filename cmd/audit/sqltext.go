@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -81,9 +82,13 @@ func maskCode(text []byte) {
 	}
 }
 
+// maxDo is how far before a quoted text the word DO is looked for: the whole of what stands before would be too much in a
+// text with many quotes.
+const maxDo = 256
+
 // maskQuoted masks what stands between quotes, unless it is the code of DO: then only what is quoted in that.
 func maskQuoted(before, quoted []byte) {
-	if sqlDo.Match(before) {
+	if sqlDo.Match(before[max(0, len(before)-maxDo):]) {
 		maskCode(quoted)
 		return
 	}
@@ -103,7 +108,7 @@ func blank(b []byte) {
 }
 
 func lineLen(b []byte) int {
-	if i := strings.IndexByte(string(b), '\n'); i >= 0 {
+	if i := bytes.IndexByte(b, '\n'); i >= 0 {
 		return i
 	}
 	return len(b)
@@ -146,7 +151,7 @@ func quotedLen(b []byte, quote byte, escaped bool) (in, whole int) {
 }
 
 func dollarLen(b []byte, tag string) (in, whole int) {
-	if i := strings.Index(string(b[len(tag):]), tag); i >= 0 {
+	if i := bytes.Index(b[len(tag):], []byte(tag)); i >= 0 {
 		return i + len(tag), i + 2*len(tag)
 	}
 	return len(b), len(b)
@@ -167,4 +172,4 @@ func wordBefore(text []byte, i int) bool {
 		'0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-func hasSuffix(b []byte, suffix string) bool { return strings.HasSuffix(string(b), suffix) }
+func hasSuffix(b []byte, suffix string) bool { return bytes.HasSuffix(b, []byte(suffix)) }

@@ -34,7 +34,7 @@ func (s *scan) judgeStrength(l *lock, g grade, why string, at token.Pos, how str
 		if why == "" {
 			why = "the value comes from elsewhere"
 		}
-		l.unknown(GuessableValue, why)
+		l.unknown(GuessableValue, s.because(why))
 	default:
 		s.report(l, GuessableValue, at, "the value of "+called(l, nil)+" is "+why+" ("+how+"): a release cannot tell one holder from the next",
 			"use 128 bits of crypto/rand for every attempt")
@@ -109,7 +109,7 @@ func (p parts) String() string {
 func is(what string, kind partKind) (grade, parts) { return weak, parts{{what, kind}} }
 
 func (s *scan) grade(e, key ast.Expr, depth int) (grade, parts) {
-	if e == nil || depth > maxDepth {
+	if e == nil || depth > maxDepth || !s.step() {
 		return unclear, nil
 	}
 	if v := s.constant(e); v != nil {
