@@ -17,6 +17,7 @@ type lock struct {
 	cur      inspector.Cursor // the call that declares or takes it
 	base     map[Fault]Check  // what is known without looking at uses
 	redis    *redisSet        // RedisSet
+	session  ast.Expr         // Etcd: what it is made on
 	released bool             // a release was seen, and its context judged
 }
 
