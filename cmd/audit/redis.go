@@ -3,6 +3,7 @@ package audit
 import (
 	"go/ast"
 	"go/constant"
+	"go/token"
 	"go/types"
 	"strings"
 	"time"
@@ -242,17 +243,7 @@ func (s *scan) canon(e ast.Expr, anon bool, depth int) string {
 	}
 	switch src := s.source(e).(type) {
 	case *ast.Ident, *ast.SelectorExpr:
-		obj := s.object(src)
-		if obj == nil {
-			return ""
-		}
-		if anon && s.params[obj] {
-			return "$"
-		}
-		if v, ok := obj.(*types.Var); ok && !v.IsField() && !s.params[obj] && len(s.defs[obj]) > 1 {
-			return "" // it changes
-		}
-		return obj.Name() + "@" + s.pass.Fset.Position(obj.Pos()).String()
+		return s.canonObject(src, anon, depth)
 	case *ast.BinaryExpr:
 		x, y := s.canon(src.X, anon, depth+1), s.canon(src.Y, anon, depth+1)
 		if x == "" || y == "" {
@@ -265,6 +256,13 @@ func (s *scan) canon(e ast.Expr, anon bool, depth int) string {
 			return ""
 		}
 		out := fn.FullName() + "("
+		if recv := fn.Signature().Recv(); recv != nil {
+			of := s.canonObject(receiver(src), anon, depth+1)
+			if of == "" {
+				return ""
+			}
+			out = of + "." + out
+		}
 		for _, a := range src.Args {
 			arg := s.canon(a, anon, depth+1)
 			if arg == "" {
@@ -275,6 +273,54 @@ func (s *scan) canon(e ast.Expr, anon bool, depth int) string {
 		return out + ")"
 	}
 	return ""
+}
+
+// canonObject is canon of what has a name, without looking at where its value comes from: of a struct that is the same as
+// another one at first only one may change. With anon, the receivers of different methods of one type are taken for the
+// same.
+func (s *scan) canonObject(e ast.Expr, anon bool, depth int) string {
+	if e == nil || depth > maxDepth || !s.step() {
+		return ""
+	}
+	if v := s.constant(e); v != nil {
+		return v.ExactString()
+	}
+	base := ""
+	switch e := ast.Unparen(e).(type) {
+	case *ast.Ident:
+	case *ast.SelectorExpr:
+		if _, field := s.info.Selections[e]; field { // else it is something of another package
+			base = s.canonObject(e.X, anon, depth+1)
+			if base == "" {
+				return ""
+			}
+		}
+	case *ast.StarExpr:
+		return s.canonObject(e.X, anon, depth+1)
+	case *ast.UnaryExpr:
+		if e.Op == token.AND {
+			return s.canonObject(e.X, anon, depth+1)
+		}
+		return ""
+	case *ast.CallExpr:
+		return s.canon(e, anon, depth+1)
+	default:
+		return ""
+	}
+	obj := s.object(e)
+	if obj == nil {
+		return ""
+	}
+	v, isVar := obj.(*types.Var)
+	switch {
+	case anon && s.params[obj]:
+		return "$"
+	case anon && s.receivers[obj]:
+		return "$" + typeName(obj.Type())
+	case isVar && !v.IsField() && !s.params[obj] && len(s.defs[obj]) > 1:
+		return "" // it changes
+	}
+	return base + "." + obj.Name() + "@" + s.pass.Fset.Position(obj.Pos()).String()
 }
 
 // keyText is a key as canon writes it, in its own function and in any.

@@ -63,11 +63,12 @@ type scan struct {
 	wrappers map[*types.Func][]wrapper // those whose calls are still to be judged
 	wrapped  map[wrapper]bool          // all
 
-	defs    map[types.Object][]def              // what is assigned to a variable, a field or the result of a function
-	uses    map[types.Object][]inspector.Cursor // where an object is named
-	params  map[types.Object]bool
-	initial map[types.Object]bool // it has a value before anything is assigned: a variable without one, a result, a receiver
-	aliased map[types.Object]bool // its address is taken: it can change out of sight
+	defs      map[types.Object][]def              // what is assigned to a variable, a field or the result of a function
+	uses      map[types.Object][]inspector.Cursor // where an object is named
+	params    map[types.Object]bool
+	receivers map[types.Object]bool
+	initial   map[types.Object]bool // it has a value before anything is assigned: a variable without one, a result, a receiver
+	aliased   map[types.Object]bool // its address is taken: it can change out of sight
 
 	embedded map[types.Object]string // what go:embed puts into a string
 	decls    map[types.Object]*ast.FuncDecl
@@ -91,7 +92,7 @@ func newScan(pass *analysis.Pass, in *inspector.Inspector, off Fault) *scan {
 		pass: pass, info: pass.TypesInfo, root: in.Root(), off: off,
 		silent: map[silenced]bool{}, byCall: map[*ast.CallExpr]*lock{},
 		defs: map[types.Object][]def{}, uses: map[types.Object][]inspector.Cursor{},
-		params: map[types.Object]bool{}, initial: map[types.Object]bool{}, aliased: map[types.Object]bool{},
+		params: map[types.Object]bool{}, receivers: map[types.Object]bool{}, initial: map[types.Object]bool{}, aliased: map[types.Object]bool{},
 		embedded: map[types.Object]string{}, decls: map[types.Object]*ast.FuncDecl{}, wrappers: map[*types.Func][]wrapper{}, wrapped: map[wrapper]bool{},
 	}
 	s.index()
@@ -160,6 +161,11 @@ func (s *scan) index() {
 			if n.Recv != nil {
 				for _, f := range n.Recv.List {
 					s.begin(f.Names)
+					for _, name := range f.Names {
+						if obj := s.info.Defs[name]; obj != nil {
+							s.receivers[obj] = true
+						}
+					}
 				}
 			}
 			s.results(n, c)
