@@ -184,6 +184,11 @@ func (t sqlText) unlocks() (yes, perhaps bool) {
 	return strings.Contains(strings.ToLower(rest), "pg_advisory_unlock"), !t.whole && strings.Contains(rest, "…")
 }
 
+// answers tells whether the statement does nothing with the answer of the function but give it back.
+func (t sqlText) answers() bool {
+	return sqlAsked.MatchString(t.masked[:t.lock.at]) && sqlAnswered.MatchString(t.masked[t.lock.end:])
+}
+
 // addAdvisory notes a lock that a call takes, and judges what the call runs on.
 func (s *scan) addAdvisory(c inspector.Cursor, call *ast.CallExpr, fn *types.Func, text sqlText, args []ast.Expr) {
 	function, given := text.lock.function, text.lock.args
@@ -206,6 +211,10 @@ func (s *scan) addAdvisory(c inspector.Cursor, call *ast.CallExpr, fn *types.Fun
 	}
 	s.checkPool(l, call, fn, text)
 	if strings.HasPrefix(function, "pg_try_") && s.answerDropped(c, fn) {
+		if !text.answers() {
+			l.unknown(LossIgnored, "the statement itself goes by whether the lock was got, or may")
+			return
+		}
 		s.report(l, LossIgnored, l.at, "whether the advisory lock was got is not looked at: "+function+" answers false when another session has it",
 			"read the answer with QueryRow and Scan, and do the work only if it is true")
 	}

@@ -14,6 +14,9 @@ var (
 	// A statement that does nothing but take a lock for the transaction.
 	sqlOnlyXact = regexp.MustCompile(`(?is)^\s*select\s+(?:pg_catalog\.)?pg_(?:try_)?advisory_xact_lock(?:_shared)?\s*\([^;]*\)\s*(?:as\s+\w+\s*)?;?\s*$`)
 	sqlHolder   = regexp.MustCompile(`\$(\d+)`)
+	// What stands before and after a call whose answer is only given back, or thrown away by PERFORM.
+	sqlAsked    = regexp.MustCompile(`(?is)(?:(?:^|;|\bbegin)\s*select|\bperform)\s+(?:pg_catalog\.)?$`)
+	sqlAnswered = regexp.MustCompile(`(?is)^\)?\s*(?:as\s+)?\w*\s*(?:;|$)`)
 	// What names a function without calling it, as GRANT EXECUTE ON FUNCTION does.
 	sqlNamed  = regexp.MustCompile(`(?is)\bfunction\s+(?:pg_catalog\.)?$`)
 	sqlDo     = regexp.MustCompile(`(?is)\bdo\s+(?:language\s+\S+\s*)?$`)
@@ -25,6 +28,7 @@ type sqlCall struct {
 	function string // in lower case
 	args     string // as they stand in the text, on one line
 	masked   string // as args, without what is quoted
+	at       int    // of the function's name
 	start    int    // of args
 	end      int
 }
@@ -38,7 +42,7 @@ func sqlLocks(text, masked string) []sqlCall {
 		}
 		n := len(arguments(masked[m[1]:]))
 		out = append(out, sqlCall{
-			function: strings.ToLower(masked[m[2]:m[3]]), start: m[1], end: m[1] + n,
+			function: strings.ToLower(masked[m[2]:m[3]]), at: m[2], start: m[1], end: m[1] + n,
 			args: strings.Join(strings.Fields(text[m[1]:m[1]+n]), " "), masked: masked[m[1] : m[1]+n],
 		})
 	}
