@@ -18,6 +18,7 @@ type lock struct {
 	base     map[Fault]Check  // what is known without looking at uses
 	redis    *redisSet        // RedisSet
 	session  ast.Expr         // Etcd: what it is made on
+	on       runsOn           // PgAdvisory
 	released bool             // a release was seen, and its context judged
 }
 

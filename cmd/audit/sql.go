@@ -43,9 +43,13 @@ func (s *scan) findSQL() {
 			s.literals(a, used)
 			masked := maskSQL(text)
 			if locks := sqlLocks(text, masked); len(locks) > 0 {
-				s.addAdvisory(c, call, fn, sqlText{masked, whole, locks[0]}, call.Args[i+1:])
-			} else if sqlUnlock.MatchString(masked) {
-				s.unlocks = append(s.unlocks, unlock{c, call})
+				for _, l := range locks {
+					s.addAdvisory(c, call, fn, sqlText{masked, whole, l}, call.Args[i+1:])
+				}
+			} else if m := sqlUnlock.FindStringSubmatchIndex(masked); m != nil {
+				given := sqlCall{args: strings.Join(strings.Fields(text[m[2]:m[3]]), " "), masked: masked[m[2]:m[3]], start: m[2]}
+				name := s.advisoryName(call, sqlText{masked, whole, given}, call.Args[i+1:])
+				s.unlocks = append(s.unlocks, unlock{c, call, name.Text, s.place(call, fn)})
 			}
 			break
 		}
@@ -73,36 +77,13 @@ func (s *scan) findSQL() {
 		}
 	}
 	for _, u := range s.unlocks {
+		s.site()
+		l := s.advisoryOf(u)
 		if ctx := s.ctxArg(u.call); ctx != nil {
-			s.release(s.advisoryOf(u.at), u.at, ctx, "the advisory lock")
+			s.release(l, u.at, ctx, "the advisory lock")
 		}
+		s.checkUnlock(l, u)
 	}
-}
-
-type unlock struct {
-	at   inspector.Cursor
-	call *ast.CallExpr
-}
-
-// advisoryOf returns the session lock that an unlock belongs to: the only one of its function, else the only one of its
-// package.
-func (s *scan) advisoryOf(c inspector.Cursor) *lock {
-	var same, all []*lock
-	for _, l := range s.locks {
-		if l.Kind == PgAdvisory && l.TTL.State == TTLSession {
-			all = append(all, l)
-			if s.decl(l.cur) == s.decl(c) {
-				same = append(same, l)
-			}
-		}
-	}
-	switch {
-	case len(same) == 1:
-		return same[0]
-	case len(same) == 0 && len(all) == 1:
-		return all[0]
-	}
-	return nil
 }
 
 // literals notes the string literals that the text of an expression is made of, and the expressions that lead there: each
@@ -191,7 +172,22 @@ func (t sqlText) answers() bool {
 
 // addAdvisory notes a lock that a call takes, and judges what the call runs on.
 func (s *scan) addAdvisory(c inspector.Cursor, call *ast.CallExpr, fn *types.Func, text sqlText, args []ast.Expr) {
-	function, given := text.lock.function, text.lock.args
+	function := text.lock.function
+	l := s.advisory(c, function, s.advisoryName(call, text, args))
+	s.checkPool(l, call, fn, text)
+	if strings.HasPrefix(function, "pg_try_") && s.answerDropped(c, fn) {
+		if !text.answers() {
+			l.unknown(LossIgnored, "the statement itself goes by whether the lock was got, or may")
+			return
+		}
+		s.report(l, LossIgnored, l.at, "whether the advisory lock was got is not looked at: "+function+" answers false when another session has it",
+			"read the answer with QueryRow and Scan, and do the work only if it is true")
+	}
+}
+
+// advisoryName is the name of a lock in the arguments of its function, with what is given for their places.
+func (s *scan) advisoryName(call *ast.CallExpr, text sqlText, args []ast.Expr) Name {
+	given := text.lock.args
 	name := Name{Text: sqlHolder.ReplaceAllStringFunc(given, func(h string) string {
 		n, _ := strconv.Atoi(h[1:])
 		if call.Ellipsis.IsValid() || n < 1 || n > len(args) {
@@ -203,21 +199,12 @@ func (s *scan) addAdvisory(c inspector.Cursor, call *ast.CallExpr, fn *types.Fun
 	for i := before; !call.Ellipsis.IsValid() && i < len(args) && i < before+strings.Count(text.lock.masked, "?"); i++ {
 		name.Text = strings.Replace(name.Text, "?", s.name(args[i]).Text, 1)
 	}
-	l := s.advisory(c, function, name)
 	if m := sqlHolder.FindStringSubmatch(given); m != nil && m[0] == given {
 		if n, _ := strconv.Atoi(m[1]); n >= 1 && n <= len(args) && !call.Ellipsis.IsValid() {
-			l.Name = s.name(args[n-1])
+			return s.name(args[n-1])
 		}
 	}
-	s.checkPool(l, call, fn, text)
-	if strings.HasPrefix(function, "pg_try_") && s.answerDropped(c, fn) {
-		if !text.answers() {
-			l.unknown(LossIgnored, "the statement itself goes by whether the lock was got, or may")
-			return
-		}
-		s.report(l, LossIgnored, l.at, "whether the advisory lock was got is not looked at: "+function+" answers false when another session has it",
-			"read the answer with QueryRow and Scan, and do the work only if it is true")
-	}
+	return name
 }
 
 // answerDropped tells whether nobody can see the rows of a statement.
@@ -297,10 +284,11 @@ func placeOf(t types.Type) runsOn {
 func (s *scan) checkPool(l *lock, call *ast.CallExpr, fn *types.Func, text sqlText) {
 	session := l.TTL.State == TTLSession
 	unlocked, perhaps := text.unlocks()
+	l.on = s.place(call, fn)
 	if session && unlocked {
 		l.unknown(ReleaseContext, "the statement that takes the lock gives it back; it does not get that far if its context ends before")
 	}
-	switch s.place(call, fn) {
+	switch l.on {
 	case onSession:
 		l.ok(SessionOnPool)
 		return

@@ -9,8 +9,9 @@ import (
 
 var (
 	// A function of PostgreSQL after a word of SQL, so that a message that names the function is no statement.
-	sqlLock   = regexp.MustCompile(`(?is)\b(?:select|perform|where|values|from|and|case|when|then|do|begin|set|,)\s*.*?\b(pg_(?:try_)?advisory_(?:xact_)?lock(?:_shared)?)\s*\(`)
-	sqlUnlock = regexp.MustCompile(`(?is)\b(?:select|perform|where|from|do|begin)\b.*?\bpg_advisory_unlock(?:_all|_shared)?\s*\(`)
+	sqlLock     = regexp.MustCompile(`(?is)\b(?:select|perform|where|values|from|and|case|when|then|do|begin|set|,)\s*.*?\b(pg_(?:try_)?advisory_(?:xact_)?lock(?:_shared)?)\s*\(`)
+	sqlFunction = regexp.MustCompile(`(?i)\b(pg_(?:try_)?advisory_(?:xact_)?lock(?:_shared)?)\s*\(`)
+	sqlUnlock   = regexp.MustCompile(`(?is)\b(?:select|perform|where|from|do|begin)\b.*?\bpg_advisory_unlock(?:_all|_shared)?\s*\(([^)]*)`)
 	// A statement that does nothing but take a lock for the transaction.
 	sqlOnlyXact = regexp.MustCompile(`(?is)^\s*select\s+(?:pg_catalog\.)?pg_(?:try_)?advisory_xact_lock(?:_shared)?\s*\([^;]*\)\s*(?:as\s+\w+\s*)?;?\s*$`)
 	sqlHolder   = regexp.MustCompile(`\$(\d+)`)
@@ -36,7 +37,16 @@ type sqlCall struct {
 // sqlLocks returns the places of a text that take an advisory lock; masked is the text without what is no code.
 func sqlLocks(text, masked string) []sqlCall {
 	var out []sqlCall
-	for _, m := range sqlLock.FindAllStringSubmatchIndex(masked, -1) {
+	first := sqlLock.FindStringSubmatchIndex(masked)
+	if first == nil {
+		return nil
+	}
+	// After a word of SQL the rest is SQL too.
+	from := first[2]
+	for _, m := range sqlFunction.FindAllStringSubmatchIndex(masked[from:], -1) {
+		for i := range m {
+			m[i] += from
+		}
 		if sqlNamed.MatchString(masked[:m[2]]) {
 			continue
 		}
