@@ -132,6 +132,32 @@ var (
 	luaGet    = regexp.MustCompile(`(?i)call\(\s*['"](get|getrange|hget|hexists)['"]`)
 )
 
+var (
+	luaCompare = regexp.MustCompile(`[=~]=\s*([A-Za-z_]\w*|"[^"]+"|'[^']+')`)
+	luaField   = regexp.MustCompile(`(?i)call\(\s*['"]hexists['"]`)       // of the holder
+	luaOther   = regexp.MustCompile(`[<>]|\b(?:string|cjson|cmsgpack)\b`) // another way to compare
+)
+
+// comparesHolder tells whether a script compares something with a value: OK, Faulty, or Unknown if it may do so in a way that
+// is not known. That a key is there at all, or is not, says nothing of who holds it.
+func comparesHolder(script string) Verdict {
+	script = luaComment.ReplaceAllString(script, "")
+	for _, m := range luaCompare.FindAllStringSubmatch(script, -1) {
+		switch m[1] {
+		case "false", "true", "nil":
+		default:
+			return OK
+		}
+	}
+	switch {
+	case luaField.MatchString(script):
+		return OK
+	case luaOther.MatchString(script):
+		return Unknown
+	}
+	return Faulty
+}
+
 // checkRedisSet judges a key that is set if absent.
 func (s *scan) checkRedisSet(l *lock) {
 	in := s.decl(l.cur)
@@ -243,10 +269,17 @@ func (s *scan) checkTouch(l *lock, in *ast.FuncDecl, t touch, related []touch) b
 		if !luaDelete.MatchString(t.script) {
 			return true // a renewal that compares, or something else
 		}
-		if !luaGet.MatchString(t.script) {
+		compared := comparesHolder(t.script)
+		switch {
+		case luaGet.MatchString(t.script) && compared == Faulty:
+			s.report(l, UncheckedRelease, t.at.Node().Pos(), "the script reads "+called(l, l.redis.key)+" and deletes it without comparing who holds it",
+				"compare the value and delete the key in one Lua script")
+		case !luaGet.MatchString(t.script):
 			s.report(l, UncheckedRelease, t.at.Node().Pos(), "the script deletes "+called(l, l.redis.key)+" without looking at who holds it",
 				"compare the value and delete the key in one Lua script")
-		} else {
+		case compared == Unknown:
+			l.unknown(UncheckedRelease, "whether the script compares who holds the lock cannot be told")
+		default:
 			l.ok(UncheckedRelease)
 		}
 		if t.ctx != nil && holder {
