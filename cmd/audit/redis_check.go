@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/types"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/ast/inspector"
@@ -19,6 +20,7 @@ type touch struct {
 	what   touchKind
 	script string // touchScript: its text, or ""
 	queued bool   // in a pipeline or transaction
+	unsure bool   // it may be done with something else than Redis
 }
 
 type touchKind int
@@ -32,7 +34,7 @@ const (
 
 var touchNames = map[string]touchKind{
 	"Del": touchDelete, "Unlink": touchDelete, "DEL": touchDelete, "UNLINK": touchDelete,
-	"Expire": touchExpire, "PExpire": touchExpire, "ExpireAt": touchExpire, "PExpireAt": touchExpire, "EXPIRE": touchExpire, "PEXPIRE": touchExpire,
+	"Expire": touchExpire, "PExpire": touchExpire, "ExpireAt": touchExpire, "ExpireNX": touchExpire, "ExpireLT": touchExpire, "PExpireAt": touchExpire, "EXPIRE": touchExpire, "PEXPIRE": touchExpire, "EXPIREAT": touchExpire, "PEXPIREAT": touchExpire,
 	"Get": touchGet, "GET": touchGet,
 	"Eval": touchScript, "EvalSha": touchScript, "Run": touchScript, "Exec": touchScript, "EVAL": touchScript, "EVALSHA": touchScript,
 }
@@ -60,7 +62,11 @@ func (s *scan) touch(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) (to
 	path, name := library(fn)
 	if cmd, args, _ := s.command(call, fn); cmd != "" {
 		kind, ok := touchNames[cmd]
+		if kind == touchExpire && slices.ContainsFunc(args, func(a ast.Expr) bool { return s.equal(a, "XX") || s.equal(a, "GT") }) {
+			return t, false // of a key without expiry these change nothing
+		}
 		t.what, t.keys = kind, args
+		t.queued = queued(s.info.TypeOf(receiver(call)))
 		return t, ok
 	}
 	if strings.HasSuffix(path, "/internal/cmds") && (name == "Del.Key" || name == "Unlink.Key") {
@@ -77,6 +83,12 @@ func (s *scan) touch(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) (to
 		return t, false
 	}
 	t.what = kind
+	switch s.isRedis(call, fn) {
+	case Faulty:
+		return t, false
+	case Unknown:
+		t.unsure = true
+	}
 	t.queued = queued(s.info.TypeOf(receiver(call)))
 	args := call.Args
 	if t.ctx != nil {
@@ -217,7 +229,7 @@ func (s *scan) sign(l *lock, in *ast.FuncDecl, related []touch) sign {
 		return clearSign
 	}
 	for _, t := range related {
-		if _, direct := t.at.Parent().Node().(*ast.DeferStmt); direct && t.what == touchDelete && t.in == in {
+		if _, direct := t.at.Parent().Node().(*ast.DeferStmt); direct && t.what == touchDelete && t.in == in && !t.unsure {
 			return clearSign
 		}
 	}
@@ -245,6 +257,9 @@ func (s *scan) checkTouch(l *lock, in *ast.FuncDecl, t touch, related []touch) b
 		switch {
 		case !holder:
 			l.unknown(UncheckedRelease, "the key is deleted in "+funcName(t.in)+", perhaps not by the holder")
+			return false
+		case t.unsure:
+			l.unknown(UncheckedRelease, "whether "+show(t.at.Node().(*ast.CallExpr).Fun)+" deletes a key of Redis is not in sight")
 			return false
 		case t.queued:
 			l.unknown(UncheckedRelease, "the key is deleted in a pipeline or transaction")

@@ -73,7 +73,9 @@ type scan struct {
 
 	embedded map[types.Object]string // what go:embed puts into a string
 	decls    map[types.Object]*ast.FuncDecl
-	one      *bool // a pool of the package is limited to one connection; nil until it was looked for
+	setters  map[string]bool      // types that set keys of Redis if they are absent; nil until they were looked for
+	callers  map[*types.Func]bool // methods, and whether they call what a client of Redis may have
+	one      *bool                // a pool of the package is limited to one connection; nil until it was looked for
 
 	left  int  // steps that may still be made for this place
 	spent bool // they did not suffice
@@ -94,7 +96,7 @@ func newScan(pass *analysis.Pass, in *inspector.Inspector, off Fault) *scan {
 		silent: map[silenced]bool{}, byCall: map[*ast.CallExpr]*lock{},
 		defs: map[types.Object][]def{}, uses: map[types.Object][]inspector.Cursor{},
 		params: map[types.Object]bool{}, receivers: map[types.Object]bool{}, initial: map[types.Object]bool{}, aliased: map[types.Object]bool{},
-		embedded: map[types.Object]string{}, decls: map[types.Object]*ast.FuncDecl{}, wrappers: map[*types.Func][]wrapper{}, wrapped: map[wrapper]bool{},
+		embedded: map[types.Object]string{}, decls: map[types.Object]*ast.FuncDecl{}, callers: map[*types.Func]bool{}, wrappers: map[*types.Func][]wrapper{}, wrapped: map[wrapper]bool{},
 	}
 	s.index()
 	return s
