@@ -255,6 +255,9 @@ func (s *scan) checkTouch(l *lock, in *ast.FuncDecl, t touch, related []touch) b
 	switch t.what {
 	case touchDelete:
 		switch {
+		case holder && t.in != in && s.frees(t.in) && s.around(in) == noSign && !s.isStrong(l):
+			l.unknown(UncheckedRelease, "the key is deleted in "+funcName(t.in)+", which may end a state that nobody holds")
+			return false
 		case !holder:
 			l.unknown(UncheckedRelease, "the key is deleted in "+funcName(t.in)+", perhaps not by the holder")
 			return false
@@ -305,11 +308,26 @@ func (s *scan) checkTouch(l *lock, in *ast.FuncDecl, t touch, related []touch) b
 	return false
 }
 
+// frees tells whether the name of a function says what it frees, as UnlockUser does.
+func (s *scan) frees(d *ast.FuncDecl) bool {
+	for _, w := range words(d.Name.Name) {
+		if !releaseWords[w] && !lockWords[w] && !plainWords[w] {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *scan) isStrong(l *lock) bool {
+	g, _ := s.strength(l.redis.value, l.redis.key)
+	return g == strong
+}
+
 // checkReply finds out whether the answer "somebody else has it" is looked at.
 func (s *scan) checkReply(l *lock, in *ast.FuncDecl, related []touch) {
 	l.unknown(LossIgnored, "whether the work ends before the expiry is not in the code")
 	for _, t := range related {
-		if t.in == in && t.what == touchGet {
+		if t.what == touchGet && (t.in == in || s.callsTo(in, t.in)) {
 			return // reading the value back says it too
 		}
 	}
@@ -317,6 +335,19 @@ func (s *scan) checkReply(l *lock, in *ast.FuncDecl, related []touch) {
 		s.report(l, LossIgnored, l.at, "whether "+called(l, l.redis.key)+" was got is not looked at: the work runs in any case",
 			"do the work only if the key was set")
 	}
+}
+
+// callsTo tells whether one function calls another.
+func (s *scan) callsTo(from, to *ast.FuncDecl) bool {
+	if from == nil || to == nil {
+		return false
+	}
+	for _, u := range s.uses[s.info.Defs[to.Name]] {
+		if from.Pos() <= u.Node().Pos() && u.Node().End() <= from.End() {
+			return true
+		}
+	}
+	return false
 }
 
 // answerIgnored tells whether nobody looks at whether the key was set, as far as the code shows it.

@@ -73,9 +73,12 @@ type scan struct {
 
 	embedded map[types.Object]string // what go:embed puts into a string
 	decls    map[types.Object]*ast.FuncDecl
-	setters  map[string]bool      // types that set keys of Redis if they are absent; nil until they were looked for
-	callers  map[*types.Func]bool // methods, and whether they call what a client of Redis may have
-	one      *bool                // a pool of the package is limited to one connection; nil until it was looked for
+	twins    map[types.Object]bool               // contexts that are parameters beside other contexts
+	owners   map[types.Object]owner              // of parameters of declared functions
+	lentAt   map[types.Object][]inspector.Cursor // where an address is taken
+	setters  map[string]bool                     // types that set keys of Redis if they are absent; nil until they were looked for
+	callers  map[*types.Func]bool                // methods, and whether they call what a client of Redis may have
+	one      *bool                               // a pool of the package is limited to one connection; nil until it was looked for
 
 	left  int  // steps that may still be made for this place
 	spent bool // they did not suffice
@@ -96,7 +99,8 @@ func newScan(pass *analysis.Pass, in *inspector.Inspector, off Fault) *scan {
 		silent: map[silenced]bool{}, byCall: map[*ast.CallExpr]*lock{},
 		defs: map[types.Object][]def{}, uses: map[types.Object][]inspector.Cursor{},
 		params: map[types.Object]bool{}, receivers: map[types.Object]bool{}, initial: map[types.Object]bool{}, aliased: map[types.Object]bool{},
-		embedded: map[types.Object]string{}, decls: map[types.Object]*ast.FuncDecl{}, callers: map[*types.Func]bool{}, wrappers: map[*types.Func][]wrapper{}, wrapped: map[wrapper]bool{},
+		embedded: map[types.Object]string{}, decls: map[types.Object]*ast.FuncDecl{}, callers: map[*types.Func]bool{}, twins: map[types.Object]bool{}, owners: map[types.Object]owner{},
+		lentAt: map[types.Object][]inspector.Cursor{}, wrappers: map[*types.Func][]wrapper{}, wrapped: map[wrapper]bool{},
 	}
 	s.index()
 	return s
@@ -133,13 +137,7 @@ func (s *scan) index() {
 		case *ast.IncDecStmt:
 			s.define(n.X, nil, -1, c)
 		case *ast.FuncType:
-			for _, f := range n.Params.List {
-				for _, name := range f.Names {
-					if obj := s.info.Defs[name]; obj != nil {
-						s.params[obj] = true
-					}
-				}
-			}
+			s.indexParams(n, c)
 			if n.Results != nil {
 				for _, f := range n.Results.List {
 					s.begin(f.Names)
@@ -153,6 +151,7 @@ func (s *scan) index() {
 			if n.Op == token.AND {
 				if obj := s.object(n.X); obj != nil {
 					s.aliased[obj] = true
+					s.lentAt[obj] = append(s.lentAt[obj], c)
 				}
 			}
 		case *ast.CompositeLit:
@@ -173,6 +172,38 @@ func (s *scan) index() {
 			}
 			s.results(n, c)
 		}
+	}
+}
+
+// owner is the declared function that a parameter belongs to, and the parameter's place.
+type owner struct {
+	fn  *types.Func
+	arg int
+}
+
+func (s *scan) indexParams(n *ast.FuncType, c inspector.Cursor) {
+	var fn *types.Func
+	if d, ok := c.Parent().Node().(*ast.FuncDecl); ok {
+		fn, _ = s.info.Defs[d.Name].(*types.Func)
+	}
+	var contexts []types.Object
+	i := 0
+	for _, f := range n.Params.List {
+		for _, name := range f.Names {
+			if obj := s.info.Defs[name]; obj != nil {
+				s.params[obj] = true
+				if fn != nil {
+					s.owners[obj] = owner{fn, i}
+				}
+				if isContext(obj.Type()) {
+					contexts = append(contexts, obj)
+				}
+			}
+			i++
+		}
+	}
+	for _, obj := range contexts {
+		s.twins[obj] = len(contexts) > 1
 	}
 }
 
