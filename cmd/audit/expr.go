@@ -39,13 +39,16 @@ func (s *scan) source(e ast.Expr) ast.Expr {
 
 // only returns the one value that a variable can have where e stands: it is assigned once, for certain before, and nothing
 // else can change it. It is a local variable, or one of the package that is not exported.
-func (s *scan) only(e ast.Expr) (def, bool) {
+func (s *scan) only(e ast.Expr) (def, bool) { return s.onlyDef(e, false) }
+
+// onlyDef is only; lent variables count too if only the library that declares their type gets their address: it reads them.
+func (s *scan) onlyDef(e ast.Expr, lent bool) (def, bool) {
 	id, ok := ast.Unparen(e).(*ast.Ident)
 	if !ok {
 		return def{}, false
 	}
 	v, ok := s.object(id).(*types.Var)
-	if !ok || v.IsField() || s.params[v] || s.aliased[v] || len(s.defs[v]) != 1 {
+	if !ok || v.IsField() || s.params[v] || (s.aliased[v] && !(lent && s.onlyRead(v))) || len(s.defs[v]) != 1 {
 		return def{}, false
 	}
 	if v.Parent() == s.pass.Pkg.Scope() && v.Exported() {
