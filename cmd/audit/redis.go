@@ -5,6 +5,7 @@ import (
 	"go/constant"
 	"go/token"
 	"go/types"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +31,13 @@ const (
 // addRedisSet notes calls that set a key only if it is absent.
 func (s *scan) addRedisSet(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) {
 	sig := fn.Signature()
-	if sig.Recv() == nil || call.Ellipsis.IsValid() {
+	if sig.Recv() == nil {
+		return
+	}
+	if call.Ellipsis.IsValid() { // only a command is given like that
+		if cmd, args, how := s.command(call, fn); cmd == "SET" || cmd == "SETNX" {
+			s.noteCommand(c, fn, cmd, args, how)
+		}
 		return
 	}
 	path, name := library(fn)
@@ -108,23 +115,56 @@ var clients = map[string]reply{
 func (s *scan) command(call *ast.CallExpr, fn *types.Func) (cmd string, args []ast.Expr, how reply) {
 	path, _ := library(fn)
 	how, ok := clients[path]
-	if !ok || call.Ellipsis.IsValid() {
+	if !ok {
 		return "", nil, 0
+	}
+	given := call.Args
+	if call.Ellipsis.IsValid() {
+		list := s.list(given[len(given)-1])
+		if list == nil {
+			return "", nil, 0
+		}
+		given = append(slices.Clone(given[:len(given)-1]), list...)
 	}
 	switch fn.Name() {
 	case "Do", "DoContext", "DoWithTimeout", "Send":
 	default:
 		return "", nil, 0
 	}
-	for i, a := range call.Args {
+	for i, a := range given {
 		if i > 2 {
 			break
 		}
 		if v := s.constant(a); v != nil && v.Kind() == constant.String {
-			return strings.ToUpper(constant.StringVal(v)), call.Args[i+1:], how
+			return strings.ToUpper(constant.StringVal(v)), given[i+1:], how
 		}
 	}
 	return "", nil, 0
+}
+
+// list returns the elements of a slice that is a literal, or a variable that is one and only handed on; else nil.
+func (s *scan) list(e ast.Expr) []ast.Expr {
+	v, variable := s.object(e).(*types.Var)
+	if d, ok := s.only(e); ok && d.rhs != nil {
+		e = d.rhs
+	}
+	lit, ok := ast.Unparen(e).(*ast.CompositeLit)
+	if !ok {
+		return nil
+	}
+	if variable {
+		for _, u := range s.uses[v] {
+			if call, ok := s.unparen(u).Parent().Node().(*ast.CallExpr); !ok || s.callee(call) == nil {
+				return nil // an element may be set, or the slice may go elsewhere
+			}
+		}
+	}
+	for _, x := range lit.Elts {
+		if _, ok := x.(*ast.KeyValueExpr); ok {
+			return nil
+		}
+	}
+	return lit.Elts
 }
 
 // noteCommand reads SET key value … NX … and SETNX key value.
