@@ -21,6 +21,7 @@ type touch struct {
 	script string // touchScript: its text, or ""
 	queued bool   // in a pipeline or transaction
 	unsure bool   // it may be done with something else than Redis
+	helped bool   // it is the call of a function that does it with a key that it is given
 }
 
 type touchKind int
@@ -54,6 +55,9 @@ func (s *scan) touches() []touch {
 		}
 		return true
 	})
+	for _, t := range slices.Clone(s.touched) {
+		s.touched = append(s.touched, s.helped(t)...)
+	}
 	return s.touched
 }
 
@@ -177,7 +181,7 @@ func (s *scan) checkRedisSet(l *lock) {
 	key := s.keyText(l.redis.key)
 	for _, t := range s.touches() {
 		for _, k := range t.named {
-			if sameKey(key, in, k, t.in) {
+			if sameKey(key, in, k, t.in) && (!t.helped || t.in == in) {
 				related = append(related, t)
 				break
 			}
