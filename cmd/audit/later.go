@@ -117,7 +117,7 @@ func (s *scan) takesIn(l *lock, lit inspector.Cursor) bool {
 	}
 	for c := range lit.Preorder((*ast.CallExpr)(nil)) {
 		fn := s.callee(c.Node().(*ast.CallExpr))
-		if fn != nil && (has(lockWords, fn.Name()) || has(takeWords, fn.Name()) || has(takeCalls, fn.Name())) {
+		if fn != nil && !has(releaseWords, fn.Name()) && (has(lockWords, fn.Name()) || has(takeWords, fn.Name()) || has(takeCalls, fn.Name())) {
 			return true
 		}
 	}
