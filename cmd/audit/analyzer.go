@@ -39,6 +39,8 @@ func NewAnalyzer() *analysis.Analyzer {
 type Inventory struct {
 	Locks    []Lock
 	Findings []Finding // of locks that are declared elsewhere
+
+	steps int // that were made to follow values
 }
 
 type options struct {
@@ -89,6 +91,7 @@ func (s *scan) inventory() *Inventory {
 	}
 	slices.SortStableFunc(s.orphans, byPos)
 	inv.Findings = s.orphans
+	inv.steps = s.steps
 	return inv
 }
 

@@ -74,6 +74,12 @@ func withoutTokens(rng *rand.Rand, src []byte) []byte {
 // auditSources type-checks the sources as package p and runs the rules on them. It returns the number of type errors.
 func auditSources(t *testing.T, p *packages.Package, sources [][]byte) (errs int) {
 	t.Helper()
+	_, errs = inventorySources(t, p, sources)
+	return errs
+}
+
+func inventorySources(t *testing.T, p *packages.Package, sources [][]byte) (inv *Inventory, errs int) {
+	t.Helper()
 	fset := token.NewFileSet()
 	var files []*ast.File
 	for i, src := range sources {
@@ -105,9 +111,9 @@ func auditSources(t *testing.T, p *packages.Package, sources [][]byte) (errs int
 			}
 		}
 	}()
-	(&options{}).run(&analysis.Pass{
+	inv = (&options{}).run(&analysis.Pass{
 		Analyzer: NewAnalyzer(), Fset: fset, Files: files, Pkg: pkg, TypesInfo: info, TypesSizes: p.TypesSizes, Report: func(analysis.Diagnostic) {},
 		ResultOf: map[*analysis.Analyzer]any{inspect.Analyzer: inspector.New(files)},
 	})
-	return errs
+	return inv, errs
 }

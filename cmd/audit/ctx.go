@@ -34,12 +34,13 @@ func (s *scan) release(l *lock, c inspector.Cursor, ctx ast.Expr, what string) {
 			"release with a context of its own, as in context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)")
 		l.judge(OK, "")
 	default:
-		l.judge(Unknown, "the context of the release comes from elsewhere: "+show(ctx))
+		l.judge(Unknown, s.because("the context of the release comes from elsewhere: "+show(ctx)))
 	}
 }
 
 // A wrapper is a function of this package that releases a lock with a context that its caller gives it.
 type wrapper struct {
+	fn   *types.Func
 	lock *lock
 	what string
 	arg  int // the context's place among the arguments
@@ -57,8 +58,10 @@ func (s *scan) wrap(l *lock, c inspector.Cursor, ctx ast.Expr, what string) {
 		return
 	}
 	for i := range fn.Signature().Params().Len() {
-		if fn.Signature().Params().At(i) == v {
-			s.wrappers[fn] = append(s.wrappers[fn], wrapper{l, what, i})
+		w := wrapper{fn, l, what, i}
+		if fn.Signature().Params().At(i) == v && !s.wrapped[w] { // once, however often it releases, and if it calls itself
+			s.wrapped[w] = true
+			s.wrappers[fn] = append(s.wrappers[fn], w)
 		}
 	}
 }
@@ -93,7 +96,7 @@ func (l *lock) judge(v Verdict, why string) {
 
 // life follows a context to its root. fresh is the closure that releases, or nil.
 func (s *scan) life(e ast.Expr, fresh ast.Node, depth int) (life, string) {
-	if depth > maxDepth || e == nil {
+	if depth > maxDepth || e == nil || !s.step() {
 		return lifeUnknown, ""
 	}
 	switch e := ast.Unparen(e).(type) {
@@ -120,7 +123,14 @@ func (s *scan) lifeOfVar(v *types.Var, fresh ast.Node, depth int) (life, string)
 		if arg, ok := s.argument(v, fresh); ok {
 			return s.life(arg, nil, depth+1)
 		}
-		all, why = append(all, lifeEnds), "the context of the caller, "+v.Name()
+		if s.twins[v] {
+			return lifeUnknown, "" // one of them may be that of the program
+		}
+		l, w, ok := s.lifeOfCallers(v, depth)
+		if !ok {
+			l, w = lifeEnds, "the context of the caller, "+v.Name()
+		}
+		all, why = append(all, l), w
 	}
 	for _, d := range s.defs[v] {
 		if d.rhs == nil || (d.index > 0 && !s.isErrgroup(d.rhs)) { // an errgroup's context is the second result
@@ -147,6 +157,40 @@ func (s *scan) lifeOfVar(v *types.Var, fresh ast.Node, depth int) (life, string)
 		}
 	}
 	return all[0], why
+}
+
+// lifeOfCallers judges the parameter of a function that only this package can call by what all calls give for it. It is not
+// ok if there may be others: the function is exported, or a value.
+func (s *scan) lifeOfCallers(v *types.Var, depth int) (l life, why string, ok bool) {
+	o, found := s.owners[v]
+	if !found || o.fn.Exported() || len(s.uses[o.fn]) == 0 {
+		return 0, "", false
+	}
+	free := o.fn.Signature().Recv() == nil // a method may be called through an interface too
+	for _, u := range s.uses[o.fn] {
+		f := u
+		if sel, ok := u.Parent().Node().(*ast.SelectorExpr); ok && sel.Sel == u.Node() {
+			f = u.Parent()
+		}
+		call, isCall := s.unparen(f).Parent().Node().(*ast.CallExpr)
+		if !isCall || ast.Unparen(call.Fun) != f.Node() || o.arg >= len(call.Args) {
+			return 0, "", false
+		}
+		arg := call.Args[o.arg]
+		if s.object(arg) == types.Object(v) { // it calls itself
+			continue
+		}
+		switch l, why := s.life(arg, nil, depth+1); l {
+		case lifeEnds:
+			return l, why, true
+		case lifeUnknown:
+			free = false
+		}
+	}
+	if free {
+		return lifeFree, "", true
+	}
+	return lifeUnknown, "", true
 }
 
 func (s *scan) isErrgroup(e ast.Expr) bool {

@@ -30,6 +30,7 @@ func (s *scan) addEtcd(c inspector.Cursor, call *ast.CallExpr, fn *types.Func, n
 	}
 	session := call.Args[0]
 	l := s.add(c, Etcd, fn.FullName(), s.name(call.Args[1]), s.sessionTTL(session))
+	l.session = session
 	l.ok(NoExpiry)
 	l.ok(UncheckedRelease) // a key of the session's own lease
 	switch name {
@@ -162,8 +163,67 @@ func (s *scan) useEtcd(c inspector.Cursor, call *ast.CallExpr, name string) {
 				"do the work only if "+method+" returns nil")
 		}
 	case "Unlock", "Resign":
-		if len(call.Args) == 1 {
+		if len(call.Args) != 1 {
+			return
+		}
+		switch s.closes(l, c) {
+		case OK:
+			l.judge(OK, "")
+		case Unknown:
+			l.judge(Unknown, "its session is closed too, with a context that is not in sight")
+		default:
 			s.release(l, c, call.Args[0], what)
 		}
 	}
+}
+
+// closes tells whether the session of a lock is closed with its release at c, which frees the lock too, whatever has become
+// of the context of the release: Close revokes the lease. It does so with the context of the client, unless the session
+// got one of its own: then the answer is Unknown. It is None if nobody closes the session then.
+func (s *scan) closes(l *lock, c inspector.Cursor) Verdict {
+	if l == nil {
+		return None
+	}
+	v, ok := s.object(l.session).(*types.Var)
+	if !ok || v.IsField() {
+		return None
+	}
+	for _, u := range s.uses[v] {
+		sel, ok := u.Parent().Node().(*ast.SelectorExpr)
+		call := u.Parent().Parent()
+		if _, called := call.Node().(*ast.CallExpr); !ok || !called || sel.Sel.Name != "Close" || s.decl(call) != s.decl(c) {
+			continue
+		}
+		around := s.enclosing(call, true)
+		_, lit := around.(*ast.FuncLit)
+		if later, _ := s.later(l, call); !later && !(lit && around == s.enclosing(c, true)) {
+			continue // as where the lock was not got
+		}
+		return s.closesByClient(v)
+	}
+	return None
+}
+
+// closesByClient tells whether a session has the client's context: if it was made here, and no option says otherwise.
+func (s *scan) closesByClient(session *types.Var) Verdict {
+	ds := s.defs[session]
+	if len(ds) != 1 || s.params[session] || ds[0].rhs == nil {
+		return Unknown
+	}
+	made, ok := s.source(ds[0].rhs).(*ast.CallExpr)
+	if !ok || s.callee(made) == nil || s.callee(made).Name() != "NewSession" || made.Ellipsis.IsValid() {
+		return Unknown
+	}
+	for _, a := range made.Args[1:] {
+		opt, ok := s.source(a).(*ast.CallExpr)
+		if !ok || s.callee(opt) == nil {
+			return Unknown
+		}
+		switch s.callee(opt).Name() {
+		case "WithTTL", "WithLease":
+		default:
+			return Unknown
+		}
+	}
+	return OK
 }

@@ -20,6 +20,7 @@ const maxDepth = 6
 // variables that are assigned once. Whatever else it is, it is returned as it stands.
 func (s *scan) source(e ast.Expr) ast.Expr {
 	for range maxDepth {
+		s.steps++
 		e = ast.Unparen(e)
 		if call, ok := e.(*ast.CallExpr); ok && len(call.Args) == 1 {
 			if tv, ok := s.info.Types[call.Fun]; ok && tv.IsType() {
@@ -38,13 +39,16 @@ func (s *scan) source(e ast.Expr) ast.Expr {
 
 // only returns the one value that a variable can have where e stands: it is assigned once, for certain before, and nothing
 // else can change it. It is a local variable, or one of the package that is not exported.
-func (s *scan) only(e ast.Expr) (def, bool) {
+func (s *scan) only(e ast.Expr) (def, bool) { return s.onlyDef(e, false) }
+
+// onlyDef is only; lent variables count too if only the library that declares their type gets their address: it reads them.
+func (s *scan) onlyDef(e ast.Expr, lent bool) (def, bool) {
 	id, ok := ast.Unparen(e).(*ast.Ident)
 	if !ok {
 		return def{}, false
 	}
 	v, ok := s.object(id).(*types.Var)
-	if !ok || v.IsField() || s.params[v] || s.aliased[v] || len(s.defs[v]) != 1 {
+	if !ok || v.IsField() || s.params[v] || (s.aliased[v] && !(lent && s.onlyRead(v))) || len(s.defs[v]) != 1 {
 		return def{}, false
 	}
 	if v.Parent() == s.pass.Pkg.Scope() && v.Exported() {
@@ -94,33 +98,47 @@ var verb = regexp.MustCompile(`%[-+# 0-9.*\[\]]*[a-zA-Z]`)
 
 // text returns the value of a string as far as the code shows it; whole is false if a part is not known, and … stands
 // for that part.
-func (s *scan) text(e ast.Expr) (text string, whole bool) { return s.textOf(e, 0) }
+func (s *scan) text(e ast.Expr) (text string, whole bool) {
+	var b strings.Builder
+	whole = s.writeText(&b, e, 0)
+	return b.String(), whole
+}
 
-func (s *scan) textOf(e ast.Expr, depth int) (text string, whole bool) {
+func (s *scan) writeText(b *strings.Builder, e ast.Expr, depth int) (whole bool) {
 	if v := s.constant(e); v != nil && v.Kind() == constant.String {
-		return constant.StringVal(v), true
+		b.WriteString(constant.StringVal(v))
+		return true
 	}
-	if depth > maxDepth {
-		return "…", false
+	if depth > maxDepth || !s.step() {
+		b.WriteString("…")
+		return false
 	}
-	switch src := s.source(e).(type) {
+	src := s.source(e)
+	switch src := src.(type) {
 	case *ast.Ident:
 		if text, ok := s.embedded[s.object(src)]; ok {
-			return text, true
+			b.WriteString(text)
+			return true
 		}
 	case *ast.BinaryExpr:
 		if src.Op == token.ADD {
-			x, a := s.textOf(src.X, depth+1)
-			y, b := s.textOf(src.Y, depth+1)
-			return x + y, a && b
+			if src != ast.Unparen(e) {
+				depth++ // through a variable; a sum itself may be as long as it likes
+			}
+			x := s.writeText(b, src.X, depth)
+			y := s.writeText(b, src.Y, depth)
+			return x && y
 		}
 	case *ast.CallExpr:
 		if fn := s.callee(src); fn != nil && fn.FullName() == "fmt.Sprintf" && len(src.Args) > 0 {
-			format, whole := s.textOf(src.Args[0], depth+1)
-			return verb.ReplaceAllString(format, "…"), whole && len(src.Args) == 1
+			var format strings.Builder
+			whole := s.writeText(&format, src.Args[0], depth+1)
+			b.WriteString(verb.ReplaceAllString(format.String(), "…"))
+			return whole && len(src.Args) == 1
 		}
 	}
-	return "…", false
+	b.WriteString("…")
+	return false
 }
 
 // name makes a Name of an expression.

@@ -152,7 +152,7 @@ func told(t *testing.T, r *Report) []string {
 // TestFixtures compares every lock and every fault of the fixtures with the comments there: nothing may be missing, and
 // nothing may be accused that is not marked.
 func TestFixtures(t *testing.T) {
-	r, err := analyze(&LoadOptions{}, loadFixtures(t), "")
+	r, err := analyze(t.Context(), &LoadOptions{}, loadFixtures(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestFixtures(t *testing.T) {
 
 // TestFixtureAnswers compares the answers that comments name, those that are no faults among them: a doubt is unknown.
 func TestFixtureAnswers(t *testing.T) {
-	r, err := analyze(&LoadOptions{}, loadFixtures(t), "")
+	r, err := analyze(t.Context(), &LoadOptions{}, loadFixtures(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func differ(got, wanted []string) []string {
 // TestFixturesNoticeEveryRule switches off one rule after another: the fixtures must miss it.
 func TestFixturesNoticeEveryRule(t *testing.T) {
 	for _, f := range Faults() {
-		r, err := analyze(&LoadOptions{}, loadFixtures(t), f)
+		r, err := analyze(t.Context(), &LoadOptions{}, loadFixtures(t), f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,7 +263,7 @@ func TestFixturesAreMany(t *testing.T) {
 
 // TestUnknownsHaveReasons checks that every lock has an answer to each of the six questions, and every "unknown" a reason.
 func TestUnknownsHaveReasons(t *testing.T) {
-	r, err := analyze(&LoadOptions{}, loadFixtures(t), "")
+	r, err := analyze(t.Context(), &LoadOptions{}, loadFixtures(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestUnknownsHaveReasons(t *testing.T) {
 
 // TestMessages checks that every finding says what is wrong with which lock, and what to do.
 func TestMessages(t *testing.T) {
-	r, err := analyze(&LoadOptions{}, loadFixtures(t), "")
+	r, err := analyze(t.Context(), &LoadOptions{}, loadFixtures(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -185,12 +185,7 @@ func (s *scan) declOf(obj types.Object) *ast.FuncDecl {
 	if !ok {
 		return nil
 	}
-	for c := range s.root.Preorder((*ast.FuncDecl)(nil)) {
-		if d := c.Node().(*ast.FuncDecl); s.info.Defs[d.Name] == types.Object(fn) {
-			return d
-		}
-	}
-	return nil
+	return s.decls[fn]
 }
 
 // calls tells whether a body calls anything.

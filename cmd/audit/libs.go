@@ -97,7 +97,9 @@ func (s *scan) findUses() {
 		}
 		return true
 	})
+	s.touches() // each of them is a place of its own
 	for _, l := range s.locks {
+		s.site()
 		switch l.Kind {
 		case Redislock:
 			s.checkRedislock(l)
@@ -106,6 +108,7 @@ func (s *scan) findUses() {
 		case RedisSet:
 			s.checkRedisSet(l)
 		}
+		s.doubt(l)
 	}
 	s.followWrappers()
 }
@@ -115,7 +118,7 @@ func (s *scan) findUses() {
 func (s *scan) lockOf(e ast.Expr) *lock { return s.lockAt(e, 0) }
 
 func (s *scan) lockAt(e ast.Expr, depth int) *lock {
-	if e == nil || depth > maxDepth {
+	if e == nil || depth > maxDepth || !s.step() {
 		return nil
 	}
 	e = ast.Unparen(e)

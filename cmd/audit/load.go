@@ -30,7 +30,8 @@ type LoadOptions struct {
 }
 
 // Run loads the packages that match the patterns, as the go command understands them, and audits them. What cannot be
-// read is in Report.Problems. An error means that nothing could be read: there is no go command, or ctx ended.
+// read is in Report.Problems. An error means that nothing could be read: there is no go command, or ctx ended. When ctx ends,
+// Run ends the go command and begins nothing new; it returns when the packages that are being read are done.
 func Run(ctx context.Context, o *LoadOptions, patterns ...string) (*Report, error) {
 	if o == nil {
 		o = &LoadOptions{}
@@ -39,7 +40,7 @@ func Run(ctx context.Context, o *LoadOptions, patterns ...string) (*Report, erro
 	if err != nil {
 		return nil, err
 	}
-	r, err := analyze(o, pkgs, "")
+	r, err := analyze(ctx, o, pkgs, "")
 	if err == nil && len(pkgs) == 0 { // a clean report about nothing would mislead
 		r.Problems = append(r.Problems, Problem{Message: "no packages match " + strings.Join(patterns, " ")})
 	}

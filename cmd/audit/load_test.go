@@ -245,7 +245,7 @@ func TestSilence(t *testing.T) {
 // TestJSON reads the records back and compares their fields with the table in the documentation.
 func TestJSON(t *testing.T) {
 	t.Parallel()
-	r, err := analyze(&LoadOptions{}, loadFixtures(t), "")
+	r, err := analyze(t.Context(), &LoadOptions{}, loadFixtures(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,7 +298,7 @@ func TestDocumentedText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := analyze(&LoadOptions{}, loadFixtures(t), "")
+	r, err := analyze(t.Context(), &LoadOptions{}, loadFixtures(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,12 +20,32 @@ var (
 	luaExpire = regexp.MustCompile(`(?i)call\(\s*['"]p?expire(at)?['"]`)
 )
 
-// findScripts finds Lua scripts in string constants that set a key if it is absent.
+// findScripts finds Lua scripts in strings that set a key if it is absent: first in those that are put together, then in
+// literals that are part of none.
 func (s *scan) findScripts() {
+	used := map[ast.Node]bool{}
+	for _, f := range s.files {
+		for c := range f.Preorder((*ast.BinaryExpr)(nil)) {
+			sum := c.Node().(*ast.BinaryExpr)
+			if sum.Op != token.ADD || partOfSum(s.unparen(c)) || !s.callsLua(sum) {
+				continue
+			}
+			s.site()
+			text, whole := s.text(sum)
+			sets := luaSet.FindAllStringSubmatchIndex(text, -1)
+			if len(sets) == 0 {
+				continue
+			}
+			s.literals(sum, used)
+			for _, m := range sets {
+				s.addScript(c, nil, text, m, whole && !s.fragment(c))
+			}
+		}
+	}
 	for _, f := range s.files {
 		for c := range f.Preorder((*ast.BasicLit)(nil)) {
 			lit := c.Node().(*ast.BasicLit)
-			if lit.Kind != token.STRING || !strings.Contains(lit.Value, "call") {
+			if lit.Kind != token.STRING || used[lit] || !strings.Contains(lit.Value, "call") {
 				continue
 			}
 			v := s.info.Types[lit].Value
@@ -37,10 +57,75 @@ func (s *scan) findScripts() {
 				text = constant.StringVal(v)
 			}
 			for _, m := range luaSet.FindAllStringSubmatchIndex(text, -1) {
-				s.addScript(c, lit, text, m)
+				s.addScript(c, lit, text, m, !s.fragment(c))
 			}
 		}
 	}
+}
+
+// callsLua tells whether a text or constant in an expression may be part of a script: what other sums add up to is not
+// followed.
+func (s *scan) callsLua(e ast.Expr) bool {
+	found := false
+	ast.Inspect(e, func(n ast.Node) bool {
+		s.steps++
+		if x, ok := n.(ast.Expr); ok && !found {
+			if v := s.info.Types[x].Value; v != nil && v.Kind() == constant.String {
+				found = strings.Contains(constant.StringVal(v), "call")
+				return false
+			}
+		}
+		return !found
+	})
+	return found
+}
+
+// partOfSum tells whether an expression is added to something.
+func partOfSum(c inspector.Cursor) bool {
+	sum, ok := c.Parent().Node().(*ast.BinaryExpr)
+	return ok && sum.Op == token.ADD
+}
+
+// fragment tells whether a string is part of a text that is put together elsewhere.
+func (s *scan) fragment(c inspector.Cursor) bool {
+	c = s.unparen(c)
+	switch p := c.Parent().Node().(type) {
+	case *ast.BinaryExpr:
+		return p.Op == token.ADD
+	case *ast.AssignStmt:
+		return p.Tok == token.ADD_ASSIGN
+	case *ast.CompositeLit: // strings.Join([]string{…}, "")
+		call, ok := s.unparen(c.Parent()).Parent().Node().(*ast.CallExpr)
+		return ok && s.makesText(call)
+	case *ast.CallExpr:
+		return s.makesText(p)
+	}
+	return false
+}
+
+func (s *scan) makesText(call *ast.CallExpr) bool {
+	fn := s.callee(call)
+	if fn == nil || fn.Pkg() == nil {
+		return false
+	}
+	switch fn.Pkg().Path() {
+	case "fmt", "strings", "bytes", "text/template", "io":
+		return true
+	}
+	return false
+}
+
+var (
+	luaComment = regexp.MustCompile(`--[^\n]*`)
+	luaOpens   = regexp.MustCompile(`\b(?:if|do|function|repeat)\b`)
+	luaCloses  = regexp.MustCompile(`\b(?:end|until)\b`)
+)
+
+// closed tells whether a script has as many ends as beginnings, so that it does not go on elsewhere.
+func closed(script string) bool {
+	script = luaComment.ReplaceAllString(script, "")
+	return len(luaOpens.FindAllString(script, -1)) == len(luaCloses.FindAllString(script, -1)) &&
+		strings.Count(script, "(") == strings.Count(script, ")")
 }
 
 // embed reads the file that a go:embed comment puts into a variable.
@@ -78,20 +163,21 @@ func (s *scan) findEmbedded() {
 				continue
 			}
 			for _, m := range luaSet.FindAllStringSubmatchIndex(text, -1) {
-				s.addScript(c, nil, text, m)
+				s.addScript(c, nil, text, m, true)
 			}
 		}
 	}
 }
 
 // addScript notes one SET or SETNX of a script; m are its submatches in text. lit is nil if the text stands in a file of
-// its own.
-func (s *scan) addScript(c inspector.Cursor, lit *ast.BasicLit, text string, m []int) {
+// its own or is put together. whole is false if a part is missing.
+func (s *scan) addScript(c inspector.Cursor, lit *ast.BasicLit, text string, m []int, whole bool) {
 	args := arguments(text[m[1]:])
 	setnx := strings.EqualFold(text[m[2]:m[3]], "setnx")
 	if !setnx && !luaNX.MatchString(args) {
 		return
 	}
+	whole = whole && closed(text)
 	key, _, _ := strings.Cut(args, ",")
 	l := s.add(c, RedisScript, "redis.call "+strings.ToUpper(text[m[2]:m[3]]), Name{Text: strings.TrimSpace(key)}, TTL{State: TTLNone})
 	if lit != nil && lit.Value[0] == '`' { // a raw string stands in the file as it is
@@ -109,6 +195,9 @@ func (s *scan) addScript(c inspector.Cursor, lit *ast.BasicLit, text string, m [
 		}
 	} else if luaExpire.MatchString(text) {
 		l.TTL = TTL{State: TTLUnknown, Expr: "set in the script"} // in one step with the key: a script is not interrupted
+	}
+	if l.TTL.State == TTLNone && !whole {
+		l.TTL = TTL{State: TTLUnknown, Expr: "…"}
 	}
 	for _, f := range []Fault{UncheckedRelease, GuessableValue, ReleaseContext, LossIgnored} {
 		l.unknown(f, "who runs the script is not followed")
@@ -133,6 +222,8 @@ func (s *scan) addScript(c inspector.Cursor, lit *ast.BasicLit, text string, m [
 	case l.TTL.State == TTLNone:
 		s.report(l, NoExpiry, l.at, "the lock that the script sets never expires: a crash of its holder leaves it for ever",
 			"set an expiry in the same command: SET key value NX PX ttl")
+	case l.TTL.Expr == "…":
+		l.unknown(NoExpiry, "the script goes on with what is not in sight")
 	case l.TTL.State == TTLKnown || l.TTL.Expr != "":
 		l.ok(NoExpiry)
 	}

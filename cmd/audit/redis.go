@@ -3,7 +3,9 @@ package audit
 import (
 	"go/ast"
 	"go/constant"
+	"go/token"
 	"go/types"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +31,13 @@ const (
 // addRedisSet notes calls that set a key only if it is absent.
 func (s *scan) addRedisSet(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) {
 	sig := fn.Signature()
-	if sig.Recv() == nil || call.Ellipsis.IsValid() {
+	if sig.Recv() == nil {
+		return
+	}
+	if call.Ellipsis.IsValid() { // only a command is given like that
+		if cmd, args, how := s.command(call, fn); cmd == "SET" || cmd == "SETNX" {
+			s.noteCommand(c, fn, cmd, args, how)
+		}
 		return
 	}
 	path, name := library(fn)
@@ -107,23 +115,56 @@ var clients = map[string]reply{
 func (s *scan) command(call *ast.CallExpr, fn *types.Func) (cmd string, args []ast.Expr, how reply) {
 	path, _ := library(fn)
 	how, ok := clients[path]
-	if !ok || call.Ellipsis.IsValid() {
+	if !ok {
 		return "", nil, 0
+	}
+	given := call.Args
+	if call.Ellipsis.IsValid() {
+		list := s.list(given[len(given)-1])
+		if list == nil {
+			return "", nil, 0
+		}
+		given = append(slices.Clone(given[:len(given)-1]), list...)
 	}
 	switch fn.Name() {
 	case "Do", "DoContext", "DoWithTimeout", "Send":
 	default:
 		return "", nil, 0
 	}
-	for i, a := range call.Args {
+	for i, a := range given {
 		if i > 2 {
 			break
 		}
 		if v := s.constant(a); v != nil && v.Kind() == constant.String {
-			return strings.ToUpper(constant.StringVal(v)), call.Args[i+1:], how
+			return strings.ToUpper(constant.StringVal(v)), given[i+1:], how
 		}
 	}
 	return "", nil, 0
+}
+
+// list returns the elements of a slice that is a literal, or a variable that is one and only handed on; else nil.
+func (s *scan) list(e ast.Expr) []ast.Expr {
+	v, variable := s.object(e).(*types.Var)
+	if d, ok := s.only(e); ok && d.rhs != nil {
+		e = d.rhs
+	}
+	lit, ok := ast.Unparen(e).(*ast.CompositeLit)
+	if !ok {
+		return nil
+	}
+	if variable {
+		for _, u := range s.uses[v] {
+			if call, ok := s.unparen(u).Parent().Node().(*ast.CallExpr); !ok || s.callee(call) == nil {
+				return nil // an element may be set, or the slice may go elsewhere
+			}
+		}
+	}
+	for _, x := range lit.Elts {
+		if _, ok := x.(*ast.KeyValueExpr); ok {
+			return nil
+		}
+	}
+	return lit.Elts
 }
 
 // noteCommand reads SET key value … NX … and SETNX key value.
@@ -234,7 +275,7 @@ func (s *scan) noteSet(c inspector.Cursor, fn *types.Func, ttl TTL, r redisSet) 
 // canon is a text that is the same for expressions with the same value, as far as the code shows it; "" if it shows
 // nothing. With anon, parameters of different functions are taken for the same.
 func (s *scan) canon(e ast.Expr, anon bool, depth int) string {
-	if e == nil || depth > maxDepth {
+	if e == nil || depth > maxDepth || !s.step() {
 		return ""
 	}
 	if v := s.constant(e); v != nil {
@@ -242,17 +283,7 @@ func (s *scan) canon(e ast.Expr, anon bool, depth int) string {
 	}
 	switch src := s.source(e).(type) {
 	case *ast.Ident, *ast.SelectorExpr:
-		obj := s.object(src)
-		if obj == nil {
-			return ""
-		}
-		if anon && s.params[obj] {
-			return "$"
-		}
-		if v, ok := obj.(*types.Var); ok && !v.IsField() && !s.params[obj] && len(s.defs[obj]) > 1 {
-			return "" // it changes
-		}
-		return obj.Name() + "@" + s.pass.Fset.Position(obj.Pos()).String()
+		return s.canonObject(src, anon, depth)
 	case *ast.BinaryExpr:
 		x, y := s.canon(src.X, anon, depth+1), s.canon(src.Y, anon, depth+1)
 		if x == "" || y == "" {
@@ -265,6 +296,13 @@ func (s *scan) canon(e ast.Expr, anon bool, depth int) string {
 			return ""
 		}
 		out := fn.FullName() + "("
+		if recv := fn.Signature().Recv(); recv != nil {
+			of := s.canonObject(receiver(src), anon, depth+1)
+			if of == "" {
+				return ""
+			}
+			out = of + "." + out
+		}
 		for _, a := range src.Args {
 			arg := s.canon(a, anon, depth+1)
 			if arg == "" {
@@ -277,17 +315,67 @@ func (s *scan) canon(e ast.Expr, anon bool, depth int) string {
 	return ""
 }
 
+// canonObject is canon of what has a name, without looking at where its value comes from: of a struct that is the same as
+// another one at first only one may change. With anon, the receivers of different methods of one type are taken for the
+// same.
+func (s *scan) canonObject(e ast.Expr, anon bool, depth int) string {
+	if e == nil || depth > maxDepth || !s.step() {
+		return ""
+	}
+	if v := s.constant(e); v != nil {
+		return v.ExactString()
+	}
+	base := ""
+	switch e := ast.Unparen(e).(type) {
+	case *ast.Ident:
+	case *ast.SelectorExpr:
+		if _, field := s.info.Selections[e]; field { // else it is something of another package
+			base = s.canonObject(e.X, anon, depth+1)
+			if base == "" {
+				return ""
+			}
+		}
+	case *ast.StarExpr:
+		return s.canonObject(e.X, anon, depth+1)
+	case *ast.UnaryExpr:
+		if e.Op == token.AND {
+			return s.canonObject(e.X, anon, depth+1)
+		}
+		return ""
+	case *ast.CallExpr:
+		return s.canon(e, anon, depth+1)
+	default:
+		return ""
+	}
+	obj := s.object(e)
+	if obj == nil {
+		return ""
+	}
+	v, isVar := obj.(*types.Var)
+	switch {
+	case anon && s.params[obj]:
+		return "$"
+	case anon && s.receivers[obj]:
+		return "$" + typeName(obj.Type())
+	case isVar && !v.IsField() && !s.params[obj] && len(s.defs[obj]) > 1:
+		return "" // it changes
+	}
+	return base + "." + obj.Name() + "@" + s.pass.Fset.Position(obj.Pos()).String()
+}
+
+// keyText is a key as canon writes it, in its own function and in any.
+type keyText struct{ here, anywhere string }
+
+func (s *scan) keyText(e ast.Expr) keyText { return keyText{s.canon(e, false, 0), s.canon(e, true, 0)} }
+
 // sameKey tells whether a, used in function da, and b, used in db, are the same key.
-func (s *scan) sameKey(a ast.Expr, da *ast.FuncDecl, b ast.Expr, db *ast.FuncDecl) bool {
-	if da == db {
-		ka := s.canon(a, false, 0)
-		return ka != "" && ka == s.canon(b, false, 0)
-	}
-	ka := s.canon(a, true, 0)
-	if ka == "" || ka != s.canon(b, true, 0) {
+func sameKey(a keyText, da *ast.FuncDecl, b keyText, db *ast.FuncDecl) bool {
+	switch {
+	case da == db:
+		return a.here != "" && a.here == b.here
+	case a.anywhere == "" || a.anywhere != b.anywhere:
 		return false
-	}
-	if ka == "$" { // Lock(key) and Unlock(key) of one type
+	case a.anywhere == "$": // Lock(key) and Unlock(key) of one type
 		return da != nil && db != nil && recvName(da) != "" && recvName(da) == recvName(db)
 	}
 	return true

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/types"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/tools/go/ast/inspector"
@@ -14,10 +15,13 @@ type touch struct {
 	at     inspector.Cursor
 	in     *ast.FuncDecl
 	keys   []ast.Expr
+	named  []keyText
 	ctx    ast.Expr // may be nil
 	what   touchKind
 	script string // touchScript: its text, or ""
 	queued bool   // in a pipeline or transaction
+	unsure bool   // it may be done with something else than Redis
+	helped bool   // it is the call of a function that does it with a key that it is given
 }
 
 type touchKind int
@@ -31,7 +35,7 @@ const (
 
 var touchNames = map[string]touchKind{
 	"Del": touchDelete, "Unlink": touchDelete, "DEL": touchDelete, "UNLINK": touchDelete,
-	"Expire": touchExpire, "PExpire": touchExpire, "ExpireAt": touchExpire, "PExpireAt": touchExpire, "EXPIRE": touchExpire, "PEXPIRE": touchExpire,
+	"Expire": touchExpire, "PExpire": touchExpire, "ExpireAt": touchExpire, "ExpireNX": touchExpire, "ExpireLT": touchExpire, "PExpireAt": touchExpire, "EXPIRE": touchExpire, "PEXPIRE": touchExpire, "EXPIREAT": touchExpire, "PEXPIREAT": touchExpire,
 	"Get": touchGet, "GET": touchGet,
 	"Eval": touchScript, "EvalSha": touchScript, "Run": touchScript, "Exec": touchScript, "EVAL": touchScript, "EVALSHA": touchScript,
 }
@@ -44,10 +48,16 @@ func (s *scan) touches() []touch {
 	s.touched = []touch{}
 	s.calls(func(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) bool {
 		if t, ok := s.touch(c, call, fn); ok {
+			for _, k := range t.keys {
+				t.named = append(t.named, s.keyText(k))
+			}
 			s.touched = append(s.touched, t)
 		}
 		return true
 	})
+	for _, t := range slices.Clone(s.touched) {
+		s.touched = append(s.touched, s.helped(t)...)
+	}
 	return s.touched
 }
 
@@ -56,7 +66,11 @@ func (s *scan) touch(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) (to
 	path, name := library(fn)
 	if cmd, args, _ := s.command(call, fn); cmd != "" {
 		kind, ok := touchNames[cmd]
+		if kind == touchExpire && slices.ContainsFunc(args, func(a ast.Expr) bool { return s.equal(a, "XX") || s.equal(a, "GT") }) {
+			return t, false // of a key without expiry these change nothing
+		}
 		t.what, t.keys = kind, args
+		t.queued = queued(s.info.TypeOf(receiver(call)))
 		return t, ok
 	}
 	if strings.HasSuffix(path, "/internal/cmds") && (name == "Del.Key" || name == "Unlink.Key") {
@@ -73,6 +87,12 @@ func (s *scan) touch(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) (to
 		return t, false
 	}
 	t.what = kind
+	switch s.isRedis(call, fn) {
+	case Faulty:
+		return t, false
+	case Unknown:
+		t.unsure = true
+	}
 	t.queued = queued(s.info.TypeOf(receiver(call)))
 	args := call.Args
 	if t.ctx != nil {
@@ -128,13 +148,40 @@ var (
 	luaGet    = regexp.MustCompile(`(?i)call\(\s*['"](get|getrange|hget|hexists)['"]`)
 )
 
+var (
+	luaCompare = regexp.MustCompile(`[=~]=\s*([A-Za-z_]\w*|"[^"]+"|'[^']+')`)
+	luaField   = regexp.MustCompile(`(?i)call\(\s*['"]hexists['"]`)       // of the holder
+	luaOther   = regexp.MustCompile(`[<>]|\b(?:string|cjson|cmsgpack)\b`) // another way to compare
+)
+
+// comparesHolder tells whether a script compares something with a value: OK, Faulty, or Unknown if it may do so in a way that
+// is not known. That a key is there at all, or is not, says nothing of who holds it.
+func comparesHolder(script string) Verdict {
+	script = luaComment.ReplaceAllString(script, "")
+	for _, m := range luaCompare.FindAllStringSubmatch(script, -1) {
+		switch m[1] {
+		case "false", "true", "nil":
+		default:
+			return OK
+		}
+	}
+	switch {
+	case luaField.MatchString(script):
+		return OK
+	case luaOther.MatchString(script):
+		return Unknown
+	}
+	return Faulty
+}
+
 // checkRedisSet judges a key that is set if absent.
 func (s *scan) checkRedisSet(l *lock) {
 	in := s.decl(l.cur)
 	var related []touch
+	key := s.keyText(l.redis.key)
 	for _, t := range s.touches() {
-		for _, k := range t.keys {
-			if s.sameKey(l.redis.key, in, k, t.in) {
+		for _, k := range t.named {
+			if sameKey(key, in, k, t.in) && (!t.helped || t.in == in) {
 				related = append(related, t)
 				break
 			}
@@ -186,7 +233,7 @@ func (s *scan) sign(l *lock, in *ast.FuncDecl, related []touch) sign {
 		return clearSign
 	}
 	for _, t := range related {
-		if _, direct := t.at.Parent().Node().(*ast.DeferStmt); direct && t.what == touchDelete && t.in == in {
+		if _, direct := t.at.Parent().Node().(*ast.DeferStmt); direct && t.what == touchDelete && t.in == in && !t.unsure {
 			return clearSign
 		}
 	}
@@ -212,8 +259,14 @@ func (s *scan) checkTouch(l *lock, in *ast.FuncDecl, t touch, related []touch) b
 	switch t.what {
 	case touchDelete:
 		switch {
+		case holder && t.in != in && s.frees(t.in) && s.around(in) == noSign && !s.isStrong(l):
+			l.unknown(UncheckedRelease, "the key is deleted in "+funcName(t.in)+", which may end a state that nobody holds")
+			return false
 		case !holder:
 			l.unknown(UncheckedRelease, "the key is deleted in "+funcName(t.in)+", perhaps not by the holder")
+			return false
+		case t.unsure:
+			l.unknown(UncheckedRelease, "whether "+show(t.at.Node().(*ast.CallExpr).Fun)+" deletes a key of Redis is not in sight")
 			return false
 		case t.queued:
 			l.unknown(UncheckedRelease, "the key is deleted in a pipeline or transaction")
@@ -238,10 +291,17 @@ func (s *scan) checkTouch(l *lock, in *ast.FuncDecl, t touch, related []touch) b
 		if !luaDelete.MatchString(t.script) {
 			return true // a renewal that compares, or something else
 		}
-		if !luaGet.MatchString(t.script) {
+		compared := comparesHolder(t.script)
+		switch {
+		case luaGet.MatchString(t.script) && compared == Faulty:
+			s.report(l, UncheckedRelease, t.at.Node().Pos(), "the script reads "+called(l, l.redis.key)+" and deletes it without comparing who holds it",
+				"compare the value and delete the key in one Lua script")
+		case !luaGet.MatchString(t.script):
 			s.report(l, UncheckedRelease, t.at.Node().Pos(), "the script deletes "+called(l, l.redis.key)+" without looking at who holds it",
 				"compare the value and delete the key in one Lua script")
-		} else {
+		case compared == Unknown:
+			l.unknown(UncheckedRelease, "whether the script compares who holds the lock cannot be told")
+		default:
 			l.ok(UncheckedRelease)
 		}
 		if t.ctx != nil && holder {
@@ -252,11 +312,26 @@ func (s *scan) checkTouch(l *lock, in *ast.FuncDecl, t touch, related []touch) b
 	return false
 }
 
+// frees tells whether the name of a function says what it frees, as UnlockUser does.
+func (s *scan) frees(d *ast.FuncDecl) bool {
+	for _, w := range words(d.Name.Name) {
+		if !releaseWords[w] && !lockWords[w] && !plainWords[w] {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *scan) isStrong(l *lock) bool {
+	g, _ := s.strength(l.redis.value, l.redis.key)
+	return g == strong
+}
+
 // checkReply finds out whether the answer "somebody else has it" is looked at.
 func (s *scan) checkReply(l *lock, in *ast.FuncDecl, related []touch) {
 	l.unknown(LossIgnored, "whether the work ends before the expiry is not in the code")
 	for _, t := range related {
-		if t.in == in && t.what == touchGet {
+		if t.what == touchGet && (t.in == in || s.callsTo(in, t.in)) {
 			return // reading the value back says it too
 		}
 	}
@@ -264,6 +339,19 @@ func (s *scan) checkReply(l *lock, in *ast.FuncDecl, related []touch) {
 		s.report(l, LossIgnored, l.at, "whether "+called(l, l.redis.key)+" was got is not looked at: the work runs in any case",
 			"do the work only if the key was set")
 	}
+}
+
+// callsTo tells whether one function calls another.
+func (s *scan) callsTo(from, to *ast.FuncDecl) bool {
+	if from == nil || to == nil {
+		return false
+	}
+	for _, u := range s.uses[s.info.Defs[to.Name]] {
+		if from.Pos() <= u.Node().Pos() && u.Node().End() <= from.End() {
+			return true
+		}
+	}
+	return false
 }
 
 // answerIgnored tells whether nobody looks at whether the key was set, as far as the code shows it.

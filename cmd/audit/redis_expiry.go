@@ -81,7 +81,12 @@ func (s *scan) sentBetween(queue types.Object, a, b inspector.Cursor) bool {
 			continue
 		}
 		switch sel.Sel.Name {
-		case "Exec", "Discard", "Do", "Flush":
+		case "Do": // go-redis puts it into the queue; redigo sends the queue with it
+			if queued(s.info.TypeOf(sel.X)) {
+				continue
+			}
+			return true
+		case "Exec", "Discard", "Flush":
 			return true
 		}
 	}

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"context"
 	"slices"
 
 	"golang.org/x/tools/go/analysis"
@@ -13,10 +14,15 @@ import (
 const maxProblems = 3
 
 // analyze runs the rules on loaded packages; off is a rule to leave out.
-func analyze(o *LoadOptions, pkgs []*packages.Package, off Fault) (*Report, error) {
+func analyze(ctx context.Context, o *LoadOptions, pkgs []*packages.Package, off Fault) (*Report, error) {
 	a := NewAnalyzer()
 	opts := &options{tests: o.Tests, generated: o.All, off: off}
-	a.Run = func(pass *analysis.Pass) (any, error) { return opts.run(pass), nil }
+	a.Run = func(pass *analysis.Pass) (any, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		return opts.run(pass), nil
+	}
 	r := &Report{}
 	var readable []*packages.Package
 	for _, p := range pkgs {
@@ -27,6 +33,9 @@ func analyze(o *LoadOptions, pkgs []*packages.Package, off Fault) (*Report, erro
 	}
 	r.Packages = len(readable)
 	g, err := checker.Analyze([]*analysis.Analyzer{a}, readable, nil)
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,8 @@ type lock struct {
 	cur      inspector.Cursor // the call that declares or takes it
 	base     map[Fault]Check  // what is known without looking at uses
 	redis    *redisSet        // RedisSet
+	session  ast.Expr         // Etcd: what it is made on
+	on       runsOn           // PgAdvisory
 	released bool             // a release was seen, and its context judged
 }
 
@@ -59,15 +61,28 @@ type scan struct {
 	touched []touch
 	unlocks []unlock
 
-	wrappers map[*types.Func][]wrapper
+	wrappers map[*types.Func][]wrapper // those whose calls are still to be judged
+	wrapped  map[wrapper]bool          // all
 
-	defs    map[types.Object][]def              // what is assigned to a variable, a field or the result of a function
-	uses    map[types.Object][]inspector.Cursor // where an object is named
-	params  map[types.Object]bool
-	initial map[types.Object]bool // it has a value before anything is assigned: a variable without one, a result, a receiver
-	aliased map[types.Object]bool // its address is taken: it can change out of sight
+	defs      map[types.Object][]def              // what is assigned to a variable, a field or the result of a function
+	uses      map[types.Object][]inspector.Cursor // where an object is named
+	params    map[types.Object]bool
+	receivers map[types.Object]bool
+	initial   map[types.Object]bool // it has a value before anything is assigned: a variable without one, a result, a receiver
+	aliased   map[types.Object]bool // its address is taken: it can change out of sight
 
 	embedded map[types.Object]string // what go:embed puts into a string
+	decls    map[types.Object]*ast.FuncDecl
+	twins    map[types.Object]bool               // contexts that are parameters beside other contexts
+	owners   map[types.Object]owner              // of parameters of declared functions
+	lentAt   map[types.Object][]inspector.Cursor // where an address is taken
+	setters  map[string]bool                     // types that set keys of Redis if they are absent; nil until they were looked for
+	callers  map[*types.Func]bool                // methods, and whether they call what a client of Redis may have
+	one      *bool                               // a pool of the package is limited to one connection; nil until it was looked for
+
+	left  int  // steps that may still be made for this place
+	spent bool // they did not suffice
+	steps int  // all that were made
 }
 
 // def is one assignment: result number index of rhs, or rhs itself if index is below 0. A nil rhs is a value that is not
@@ -83,8 +98,9 @@ func newScan(pass *analysis.Pass, in *inspector.Inspector, off Fault) *scan {
 		pass: pass, info: pass.TypesInfo, root: in.Root(), off: off,
 		silent: map[silenced]bool{}, byCall: map[*ast.CallExpr]*lock{},
 		defs: map[types.Object][]def{}, uses: map[types.Object][]inspector.Cursor{},
-		params: map[types.Object]bool{}, initial: map[types.Object]bool{}, aliased: map[types.Object]bool{},
-		embedded: map[types.Object]string{}, wrappers: map[*types.Func][]wrapper{},
+		params: map[types.Object]bool{}, receivers: map[types.Object]bool{}, initial: map[types.Object]bool{}, aliased: map[types.Object]bool{},
+		embedded: map[types.Object]string{}, decls: map[types.Object]*ast.FuncDecl{}, callers: map[*types.Func]bool{}, twins: map[types.Object]bool{}, owners: map[types.Object]owner{},
+		lentAt: map[types.Object][]inspector.Cursor{}, wrappers: map[*types.Func][]wrapper{}, wrapped: map[wrapper]bool{},
 	}
 	s.index()
 	return s
@@ -121,13 +137,7 @@ func (s *scan) index() {
 		case *ast.IncDecStmt:
 			s.define(n.X, nil, -1, c)
 		case *ast.FuncType:
-			for _, f := range n.Params.List {
-				for _, name := range f.Names {
-					if obj := s.info.Defs[name]; obj != nil {
-						s.params[obj] = true
-					}
-				}
-			}
+			s.indexParams(n, c)
 			if n.Results != nil {
 				for _, f := range n.Results.List {
 					s.begin(f.Names)
@@ -141,18 +151,59 @@ func (s *scan) index() {
 			if n.Op == token.AND {
 				if obj := s.object(n.X); obj != nil {
 					s.aliased[obj] = true
+					s.lentAt[obj] = append(s.lentAt[obj], c)
 				}
 			}
 		case *ast.CompositeLit:
 			s.fields(n, c)
 		case *ast.FuncDecl:
+			if obj := s.info.Defs[n.Name]; obj != nil {
+				s.decls[obj] = n
+			}
 			if n.Recv != nil {
 				for _, f := range n.Recv.List {
 					s.begin(f.Names)
+					for _, name := range f.Names {
+						if obj := s.info.Defs[name]; obj != nil {
+							s.receivers[obj] = true
+						}
+					}
 				}
 			}
 			s.results(n, c)
 		}
+	}
+}
+
+// owner is the declared function that a parameter belongs to, and the parameter's place.
+type owner struct {
+	fn  *types.Func
+	arg int
+}
+
+func (s *scan) indexParams(n *ast.FuncType, c inspector.Cursor) {
+	var fn *types.Func
+	if d, ok := c.Parent().Node().(*ast.FuncDecl); ok {
+		fn, _ = s.info.Defs[d.Name].(*types.Func)
+	}
+	var contexts []types.Object
+	i := 0
+	for _, f := range n.Params.List {
+		for _, name := range f.Names {
+			if obj := s.info.Defs[name]; obj != nil {
+				s.params[obj] = true
+				if fn != nil {
+					s.owners[obj] = owner{fn, i}
+				}
+				if isContext(obj.Type()) {
+					contexts = append(contexts, obj)
+				}
+			}
+			i++
+		}
+	}
+	for _, obj := range contexts {
+		s.twins[obj] = len(contexts) > 1
 	}
 }
 
@@ -290,14 +341,21 @@ func (s *scan) callee(call *ast.CallExpr) *types.Func {
 	return nil
 }
 
-// calls yields all calls in the files that are read, with what is called.
+// calls yields all calls in the files that are read, with what is called. Each is a place of its own.
 func (s *scan) calls(yield func(inspector.Cursor, *ast.CallExpr, *types.Func) bool) {
 	for _, f := range s.files {
 		for c := range f.Preorder((*ast.CallExpr)(nil)) {
 			call := c.Node().(*ast.CallExpr)
-			if fn := s.callee(call); fn != nil && !yield(c, call, fn) {
+			fn := s.callee(call)
+			if fn == nil {
+				continue
+			}
+			s.site()
+			before := len(s.locks)
+			if !yield(c, call, fn) {
 				return
 			}
+			s.doubt(s.locks[before:]...)
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (s *scan) settingsOf(e ast.Expr) *settings {
 				return o
 			}
 		}
-		d, ok := s.only(e)
+		d, ok := s.onlyDef(e, true)
 		if !ok || d.index > 0 || d.rhs == nil {
 			return nil
 		}
@@ -73,7 +73,26 @@ func (s *scan) settingsOf(e ast.Expr) *settings {
 
 // zero tells whether a variable is a struct of a function that is declared without a value, and only its fields are set.
 func (s *scan) zero(v *types.Var) bool {
-	return s.initial[v] && !v.IsField() && !s.aliased[v] && len(s.defs[v]) == 0 && v.Kind() == types.LocalVar && structOf(v.Type()) != nil
+	return s.initial[v] && !v.IsField() && (!s.aliased[v] || s.onlyRead(v)) && len(s.defs[v]) == 0 && v.Kind() == types.LocalVar && structOf(v.Type()) != nil
+}
+
+// onlyRead tells whether the address of a struct is given to nobody but the library that declares its type, which only reads
+// options.
+func (s *scan) onlyRead(v *types.Var) bool {
+	n, ok := types.Unalias(v.Type()).(*types.Named)
+	if !ok || structOf(n) == nil || n.Obj().Pkg() == s.pass.Pkg {
+		return false
+	}
+	for _, c := range s.lentAt[v] {
+		call, ok := s.unparen(c).Parent().Node().(*ast.CallExpr)
+		if !ok {
+			return false
+		}
+		if fn := s.callee(call); fn == nil || fn.Pkg() == nil || fn.Pkg() != n.Obj().Pkg() {
+			return false
+		}
+	}
+	return true
 }
 
 // literal returns the composite literal that an expression comes from, with or without &, or nil.

@@ -27,7 +27,7 @@ var answerless = map[string]bool{
 // findSQL finds advisory locks in SQL: first in calls that run a statement, then in string constants that no such call
 // was seen to use.
 func (s *scan) findSQL() {
-	used := map[*ast.BasicLit]bool{}
+	used := map[ast.Node]bool{}
 	s.calls(func(c inspector.Cursor, call *ast.CallExpr, fn *types.Func) bool {
 		if fn.Signature().Recv() == nil || !statement[fn.Name()] {
 			return true
@@ -40,12 +40,16 @@ func (s *scan) findSQL() {
 			if !strings.Contains(strings.ToLower(text), "advisory_") {
 				continue
 			}
-			s.literals(a, used, 0)
+			s.literals(a, used)
 			masked := maskSQL(text)
 			if locks := sqlLocks(text, masked); len(locks) > 0 {
-				s.addAdvisory(c, call, fn, sqlText{masked, whole, locks[0]}, call.Args[i+1:])
-			} else if sqlUnlock.MatchString(masked) {
-				s.unlocks = append(s.unlocks, unlock{c, call})
+				for _, l := range locks {
+					s.addAdvisory(c, call, fn, sqlText{masked, whole, l}, call.Args[i+1:])
+				}
+			} else if m := sqlUnlock.FindStringSubmatchIndex(masked); m != nil {
+				given := sqlCall{args: strings.Join(strings.Fields(text[m[2]:m[3]]), " "), masked: masked[m[2]:m[3]], start: m[2]}
+				name := s.advisoryName(call, sqlText{masked, whole, given}, call.Args[i+1:])
+				s.unlocks = append(s.unlocks, unlock{c, call, name.Text, s.place(call, fn)})
 			}
 			break
 		}
@@ -54,6 +58,7 @@ func (s *scan) findSQL() {
 	for _, f := range s.files {
 		for c := range f.Preorder((*ast.BasicLit)(nil)) {
 			lit := c.Node().(*ast.BasicLit)
+			s.site()
 			if lit.Kind != token.STRING || used[lit] || !strings.Contains(strings.ToLower(lit.Value), "advisory_") || s.isMessage(c) {
 				continue
 			}
@@ -72,63 +77,41 @@ func (s *scan) findSQL() {
 		}
 	}
 	for _, u := range s.unlocks {
+		s.site()
+		l := s.advisoryOf(u)
 		if ctx := s.ctxArg(u.call); ctx != nil {
-			s.release(s.advisoryOf(u.at), u.at, ctx, "the advisory lock")
+			s.release(l, u.at, ctx, "the advisory lock")
 		}
+		s.checkUnlock(l, u)
 	}
 }
 
-type unlock struct {
-	at   inspector.Cursor
-	call *ast.CallExpr
-}
-
-// advisoryOf returns the session lock that an unlock belongs to: the only one of its function, else the only one of its
-// package.
-func (s *scan) advisoryOf(c inspector.Cursor) *lock {
-	var same, all []*lock
-	for _, l := range s.locks {
-		if l.Kind == PgAdvisory && l.TTL.State == TTLSession {
-			all = append(all, l)
-			if s.decl(l.cur) == s.decl(c) {
-				same = append(same, l)
-			}
-		}
-	}
-	switch {
-	case len(same) == 1:
-		return same[0]
-	case len(same) == 0 && len(all) == 1:
-		return all[0]
-	}
-	return nil
-}
-
-// literals notes the string literals that an expression is made of.
-func (s *scan) literals(e ast.Expr, used map[*ast.BasicLit]bool, depth int) {
-	if depth > maxDepth {
+// literals notes the string literals that the text of an expression is made of, and the expressions that lead there: each
+// is looked at once, however many statements it is part of.
+func (s *scan) literals(e ast.Expr, used map[ast.Node]bool) {
+	if e == nil || used[e] {
 		return
 	}
-	for _, x := range []ast.Expr{e, s.source(e)} {
-		ast.Inspect(x, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.BasicLit:
-				used[n] = true
-			case *ast.Ident:
-				if obj := s.object(n); obj != nil {
-					switch obj.(type) {
-					case *types.Const, *types.Var:
-						for _, d := range s.defs[obj] {
-							if d.rhs != nil && d.rhs != x {
-								s.literals(d.rhs, used, depth+1)
-							}
-						}
-					}
+	used[e] = true
+	ast.Inspect(e, func(n ast.Node) bool {
+		s.steps++
+		switch n := n.(type) {
+		case *ast.BasicLit:
+			used[n] = true
+		case *ast.Ident:
+			switch obj := s.object(n).(type) {
+			case *types.Const:
+				for _, d := range s.defs[obj] {
+					s.literals(d.rhs, used)
+				}
+			case *types.Var:
+				if d, ok := s.only(n); ok && d.index <= 0 {
+					s.literals(d.rhs, used)
 				}
 			}
-			return true
-		})
-	}
+		}
+		return true
+	})
 }
 
 // isMessage tells whether a literal is an argument of something that makes messages or errors.
@@ -182,9 +165,29 @@ func (t sqlText) unlocks() (yes, perhaps bool) {
 	return strings.Contains(strings.ToLower(rest), "pg_advisory_unlock"), !t.whole && strings.Contains(rest, "…")
 }
 
+// answers tells whether the statement does nothing with the answer of the function but give it back.
+func (t sqlText) answers() bool {
+	return sqlAsked.MatchString(t.masked[:t.lock.at]) && sqlAnswered.MatchString(t.masked[t.lock.end:])
+}
+
 // addAdvisory notes a lock that a call takes, and judges what the call runs on.
 func (s *scan) addAdvisory(c inspector.Cursor, call *ast.CallExpr, fn *types.Func, text sqlText, args []ast.Expr) {
-	function, given := text.lock.function, text.lock.args
+	function := text.lock.function
+	l := s.advisory(c, function, s.advisoryName(call, text, args))
+	s.checkPool(l, call, fn, text)
+	if strings.HasPrefix(function, "pg_try_") && s.answerDropped(c, fn) {
+		if !text.answers() {
+			l.unknown(LossIgnored, "the statement itself goes by whether the lock was got, or may")
+			return
+		}
+		s.report(l, LossIgnored, l.at, "whether the advisory lock was got is not looked at: "+function+" answers false when another session has it",
+			"read the answer with QueryRow and Scan, and do the work only if it is true")
+	}
+}
+
+// advisoryName is the name of a lock in the arguments of its function, with what is given for their places.
+func (s *scan) advisoryName(call *ast.CallExpr, text sqlText, args []ast.Expr) Name {
+	given := text.lock.args
 	name := Name{Text: sqlHolder.ReplaceAllStringFunc(given, func(h string) string {
 		n, _ := strconv.Atoi(h[1:])
 		if call.Ellipsis.IsValid() || n < 1 || n > len(args) {
@@ -196,17 +199,12 @@ func (s *scan) addAdvisory(c inspector.Cursor, call *ast.CallExpr, fn *types.Fun
 	for i := before; !call.Ellipsis.IsValid() && i < len(args) && i < before+strings.Count(text.lock.masked, "?"); i++ {
 		name.Text = strings.Replace(name.Text, "?", s.name(args[i]).Text, 1)
 	}
-	l := s.advisory(c, function, name)
 	if m := sqlHolder.FindStringSubmatch(given); m != nil && m[0] == given {
 		if n, _ := strconv.Atoi(m[1]); n >= 1 && n <= len(args) && !call.Ellipsis.IsValid() {
-			l.Name = s.name(args[n-1])
+			return s.name(args[n-1])
 		}
 	}
-	s.checkPool(l, call, fn, text)
-	if strings.HasPrefix(function, "pg_try_") && s.answerDropped(c, fn) {
-		s.report(l, LossIgnored, l.at, "whether the advisory lock was got is not looked at: "+function+" answers false when another session has it",
-			"read the answer with QueryRow and Scan, and do the work only if it is true")
-	}
+	return name
 }
 
 // answerDropped tells whether nobody can see the rows of a statement.
@@ -286,10 +284,11 @@ func placeOf(t types.Type) runsOn {
 func (s *scan) checkPool(l *lock, call *ast.CallExpr, fn *types.Func, text sqlText) {
 	session := l.TTL.State == TTLSession
 	unlocked, perhaps := text.unlocks()
+	l.on = s.place(call, fn)
 	if session && unlocked {
 		l.unknown(ReleaseContext, "the statement that takes the lock gives it back; it does not get that far if its context ends before")
 	}
-	switch s.place(call, fn) {
+	switch l.on {
 	case onSession:
 		l.ok(SessionOnPool)
 		return
@@ -325,22 +324,33 @@ func (s *scan) checkPool(l *lock, call *ast.CallExpr, fn *types.Func, text sqlTe
 
 // onePooled tells whether the package limits a pool to one connection.
 func (s *scan) onePooled() bool {
-	found := false
-	s.calls(func(_ inspector.Cursor, call *ast.CallExpr, fn *types.Func) bool {
-		if fn.Name() == "SetMaxOpenConns" && len(call.Args) == 1 {
-			v := s.constant(call.Args[0])
-			found = found || (v != nil && v.Kind() == constant.Int && v.ExactString() == "1")
-		}
-		return !found
-	})
-	for c := range s.root.Preorder((*ast.AssignStmt)(nil)) {
-		a := c.Node().(*ast.AssignStmt)
-		for i, lhs := range a.Lhs {
-			if sel, ok := lhs.(*ast.SelectorExpr); ok && sel.Sel.Name == "MaxConns" && i < len(a.Rhs) {
-				v := s.constant(a.Rhs[i])
-				found = found || (v != nil && v.ExactString() == "1")
+	if s.one == nil {
+		found := s.limitsPool()
+		s.one = &found
+	}
+	return *s.one
+}
+
+func (s *scan) limitsPool() bool {
+	isOne := func(e ast.Expr) bool {
+		v := s.constant(e)
+		return v != nil && v.Kind() == constant.Int && v.ExactString() == "1"
+	}
+	for _, f := range s.files {
+		for c := range f.Preorder((*ast.CallExpr)(nil)) {
+			call := c.Node().(*ast.CallExpr)
+			if fn := s.callee(call); fn != nil && fn.Name() == "SetMaxOpenConns" && len(call.Args) == 1 && isOne(call.Args[0]) {
+				return true
 			}
 		}
 	}
-	return found
+	for c := range s.root.Preorder((*ast.AssignStmt)(nil)) {
+		a := c.Node().(*ast.AssignStmt)
+		for i, lhs := range a.Lhs {
+			if sel, ok := lhs.(*ast.SelectorExpr); ok && sel.Sel.Name == "MaxConns" && i < len(a.Rhs) && isOne(a.Rhs[i]) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -8,11 +9,15 @@ import (
 
 var (
 	// A function of PostgreSQL after a word of SQL, so that a message that names the function is no statement.
-	sqlLock   = regexp.MustCompile(`(?is)\b(?:select|perform|where|values|from|and|case|when|then|do|begin|set|,)\s*.*?\b(pg_(?:try_)?advisory_(?:xact_)?lock(?:_shared)?)\s*\(`)
-	sqlUnlock = regexp.MustCompile(`(?is)\b(?:select|perform|where|from|do|begin)\b.*?\bpg_advisory_unlock(?:_all|_shared)?\s*\(`)
+	sqlLock     = regexp.MustCompile(`(?is)\b(?:select|perform|where|values|from|and|case|when|then|do|begin|set|,)\s*.*?\b(pg_(?:try_)?advisory_(?:xact_)?lock(?:_shared)?)\s*\(`)
+	sqlFunction = regexp.MustCompile(`(?i)\b(pg_(?:try_)?advisory_(?:xact_)?lock(?:_shared)?)\s*\(`)
+	sqlUnlock   = regexp.MustCompile(`(?is)\b(?:select|perform|where|from|do|begin)\b.*?\bpg_advisory_unlock(?:_all|_shared)?\s*\(([^)]*)`)
 	// A statement that does nothing but take a lock for the transaction.
 	sqlOnlyXact = regexp.MustCompile(`(?is)^\s*select\s+(?:pg_catalog\.)?pg_(?:try_)?advisory_xact_lock(?:_shared)?\s*\([^;]*\)\s*(?:as\s+\w+\s*)?;?\s*$`)
 	sqlHolder   = regexp.MustCompile(`\$(\d+)`)
+	// What stands before and after a call whose answer is only given back, or thrown away by PERFORM.
+	sqlAsked    = regexp.MustCompile(`(?is)(?:(?:^|;|\bbegin)\s*select|\bperform)\s+(?:pg_catalog\.)?$`)
+	sqlAnswered = regexp.MustCompile(`(?is)^\)?\s*(?:as\s+)?\w*\s*(?:;|$)`)
 	// What names a function without calling it, as GRANT EXECUTE ON FUNCTION does.
 	sqlNamed  = regexp.MustCompile(`(?is)\bfunction\s+(?:pg_catalog\.)?$`)
 	sqlDo     = regexp.MustCompile(`(?is)\bdo\s+(?:language\s+\S+\s*)?$`)
@@ -24,6 +29,7 @@ type sqlCall struct {
 	function string // in lower case
 	args     string // as they stand in the text, on one line
 	masked   string // as args, without what is quoted
+	at       int    // of the function's name
 	start    int    // of args
 	end      int
 }
@@ -31,13 +37,22 @@ type sqlCall struct {
 // sqlLocks returns the places of a text that take an advisory lock; masked is the text without what is no code.
 func sqlLocks(text, masked string) []sqlCall {
 	var out []sqlCall
-	for _, m := range sqlLock.FindAllStringSubmatchIndex(masked, -1) {
+	first := sqlLock.FindStringSubmatchIndex(masked)
+	if first == nil {
+		return nil
+	}
+	// After a word of SQL the rest is SQL too.
+	from := first[2]
+	for _, m := range sqlFunction.FindAllStringSubmatchIndex(masked[from:], -1) {
+		for i := range m {
+			m[i] += from
+		}
 		if sqlNamed.MatchString(masked[:m[2]]) {
 			continue
 		}
 		n := len(arguments(masked[m[1]:]))
 		out = append(out, sqlCall{
-			function: strings.ToLower(masked[m[2]:m[3]]), start: m[1], end: m[1] + n,
+			function: strings.ToLower(masked[m[2]:m[3]]), at: m[2], start: m[1], end: m[1] + n,
 			args: strings.Join(strings.Fields(text[m[1]:m[1]+n]), " "), masked: masked[m[1] : m[1]+n],
 		})
 	}
@@ -81,9 +96,13 @@ func maskCode(text []byte) {
 	}
 }
 
+// maxDo is how far before a quoted text the word DO is looked for: the whole of what stands before would be too much in a
+// text with many quotes.
+const maxDo = 256
+
 // maskQuoted masks what stands between quotes, unless it is the code of DO: then only what is quoted in that.
 func maskQuoted(before, quoted []byte) {
-	if sqlDo.Match(before) {
+	if sqlDo.Match(before[max(0, len(before)-maxDo):]) {
 		maskCode(quoted)
 		return
 	}
@@ -103,7 +122,7 @@ func blank(b []byte) {
 }
 
 func lineLen(b []byte) int {
-	if i := strings.IndexByte(string(b), '\n'); i >= 0 {
+	if i := bytes.IndexByte(b, '\n'); i >= 0 {
 		return i
 	}
 	return len(b)
@@ -146,7 +165,7 @@ func quotedLen(b []byte, quote byte, escaped bool) (in, whole int) {
 }
 
 func dollarLen(b []byte, tag string) (in, whole int) {
-	if i := strings.Index(string(b[len(tag):]), tag); i >= 0 {
+	if i := bytes.Index(b[len(tag):], []byte(tag)); i >= 0 {
 		return i + len(tag), i + 2*len(tag)
 	}
 	return len(b), len(b)
@@ -167,4 +186,4 @@ func wordBefore(text []byte, i int) bool {
 		'0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-func hasSuffix(b []byte, suffix string) bool { return strings.HasSuffix(string(b), suffix) }
+func hasSuffix(b []byte, suffix string) bool { return bytes.HasSuffix(b, []byte(suffix)) }

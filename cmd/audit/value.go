@@ -34,7 +34,7 @@ func (s *scan) judgeStrength(l *lock, g grade, why string, at token.Pos, how str
 		if why == "" {
 			why = "the value comes from elsewhere"
 		}
-		l.unknown(GuessableValue, why)
+		l.unknown(GuessableValue, s.because(why))
 	default:
 		s.report(l, GuessableValue, at, "the value of "+called(l, nil)+" is "+why+" ("+how+"): a release cannot tell one holder from the next",
 			"use 128 bits of crypto/rand for every attempt")
@@ -48,6 +48,8 @@ func (s *scan) strength(e, key ast.Expr) (grade, string) {
 	switch {
 	case g != weak:
 		return g, ""
+	case parts.once():
+		return unclear, "the value is made once for the process: two holders in it have the same"
 	case parts.enough():
 		return unclear, "the value is " + parts.String() + ": it tells holders apart unless two of them make it in the same instant, or by the same chance"
 	}
@@ -68,7 +70,12 @@ const (
 	fixed   partKind = iota // the same for all
 	placed                  // the same for all in one place
 	passing                 // another one the next time, but not for certain
+	once                    // random, and made once for the process
 )
+
+func (p parts) once() bool {
+	return slices.ContainsFunc(p, func(x part) bool { return x.kind == once })
+}
 
 // enough tells whether the parts may tell holders apart together: where somebody is, and when.
 func (p parts) enough() bool {
@@ -109,7 +116,7 @@ func (p parts) String() string {
 func is(what string, kind partKind) (grade, parts) { return weak, parts{{what, kind}} }
 
 func (s *scan) grade(e, key ast.Expr, depth int) (grade, parts) {
-	if e == nil || depth > maxDepth {
+	if e == nil || depth > maxDepth || !s.step() {
 		return unclear, nil
 	}
 	if v := s.constant(e); v != nil {
@@ -120,7 +127,34 @@ func (s *scan) grade(e, key ast.Expr, depth int) (grade, parts) {
 			return is("the lock's own key", fixed)
 		}
 	}
-	switch src := s.source(e).(type) {
+	if s.global(e) {
+		g, parts := s.gradeSource(s.source(e), key, depth)
+		if g == strong {
+			return is("a value that is made once for the process", once)
+		}
+		return g, parts
+	}
+	return s.gradeSource(s.source(e), key, depth)
+}
+
+// global tells whether a value comes through a variable of the package.
+func (s *scan) global(e ast.Expr) bool {
+	for range maxDepth {
+		v, ok := s.object(e).(*types.Var)
+		if ok && v.Parent() == s.pass.Pkg.Scope() {
+			return true
+		}
+		d, ok := s.only(e)
+		if !ok || d.rhs == nil || d.index > 0 {
+			return false
+		}
+		e = d.rhs
+	}
+	return false
+}
+
+func (s *scan) gradeSource(e, key ast.Expr, depth int) (grade, parts) {
+	switch src := e.(type) {
 	case *ast.BinaryExpr:
 		if src.Op == token.ADD {
 			return s.strongest([]ast.Expr{src.X, src.Y}, key, depth)

@@ -32,7 +32,7 @@ var plainWords = map[string]bool{
 	"try": true, "get": true, "got": true, "take": true, "with": true, "do": true, "new": true, "set": true, "create": true, "make": true,
 	"obtain": true, "hold": true, "run": true, "wait": true, "start": true, "renew": true, "refresh": true, "extend": true, "check": true,
 	"for": true, "and": true, "or": true, "by": true, "if": true, "in": true, "on": true, "the": true, "a": true, "is": true, "my": true, "under": true, "use": true,
-	"redis": true, "rdb": true, "distributed": true, "dist": true, "global": true, "simple": true, "naive": true, "exclusive": true, "shared": true,
+	"redis": true, "rdb": true, "redigo": true, "rueidis": true, "valkey": true, "distributed": true, "dist": true, "global": true, "simple": true, "naive": true, "exclusive": true, "shared": true,
 	"read": true, "write": true, "r": true, "w": true, "nx": true, "ex": true, "key": true, "name": true, "value": true, "token": true, "id": true,
 	"ctx": true, "context": true, "timeout": true, "ttl": true, "expire": true, "expiry": true, "expiration": true, "retry": true, "once": true,
 	"blocking": true, "non": true, "no": true, "spin": true, "must": true, "async": true, "internal": true, "impl": true, "func": true, "fn": true,

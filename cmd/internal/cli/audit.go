@@ -1,14 +1,12 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
+	"time"
 
 	"github.com/holdlock/holdlock/cmd/audit"
 )
@@ -39,11 +37,9 @@ func (a *auditCmd) Run(g *globals) error {
 	if len(a.Patterns) == 0 {
 		a.Patterns = []string{"./..."}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	r, err := audit.Run(ctx, &audit.LoadOptions{All: a.All, Tests: a.Tests}, a.Patterns...)
+	r, err := a.audit()
 	if err != nil {
-		return &exitError{code: exitIncomplete, kind: "incomplete", err: err}
+		return err
 	}
 	if a.WithUsage {
 		if err := a.withUsage(g, r); err != nil {
@@ -69,6 +65,42 @@ func (a *auditCmd) Run(g *globals) error {
 		return &exitError{code: exitFindings, kind: "findings", silent: true, err: errors.New("faults were found")}
 	}
 	return nil
+}
+
+// auditGrace is how long an audit that a signal ends may take to end the go command. Reading code asks nobody whether to
+// go on, so that it is left behind after that.
+const auditGrace = time.Second
+
+// audit reads the code, until a signal ends it.
+func (a *auditCmd) audit() (*audit.Report, error) {
+	ctx, received, stop := untilSignal()
+	defer stop() // what comes after is short, and ends as any program does
+	type outcome struct {
+		r   *audit.Report
+		err error
+	}
+	over := make(chan outcome, 1)
+	go func() {
+		r, err := audit.Run(ctx, &audit.LoadOptions{All: a.All, Tests: a.Tests}, a.Patterns...)
+		over <- outcome{r, err}
+	}()
+	var o outcome
+	select {
+	case o = <-over:
+	case <-ctx.Done():
+		select {
+		case <-over:
+		case <-time.After(auditGrace):
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+		sig := received()
+		return nil, &exitError{code: 128 + int(sig), kind: "signal", err: fmt.Errorf("ended by signal (%v) before the code was read; nothing is told of it", sig)}
+	case o.err != nil:
+		return nil, &exitError{code: exitIncomplete, kind: "incomplete", err: o.err}
+	}
+	return o.r, nil
 }
 
 func (a *auditCmd) fails(r *audit.Report) bool {

@@ -3,9 +3,11 @@ package e2e
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -105,6 +107,63 @@ func TestAudit(t *testing.T) {
 	r = auditing("", 0, strings.Replace(audited, "return err", "return undefined", 1), "--json").do(b)
 	contains(t, "the report", r.out, `"name":"42"`, `"fault":"session-on-pool"`, `"record":"problem"`, "undefined", `"incomplete":true`)
 	contains(t, "the message", r.err, `"event":"incomplete"`)
+}
+
+// TestAuditEndedBySignal ends an audit while the go command lists packages, and while it reads code itself: in the second
+// case a file has become a pipe into which nobody writes, so that reading it never ends.
+func TestAuditEndedBySignal(t *testing.T) {
+	t.Parallel()
+	real, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, script := range map[string]string{
+		"listing": "echo $$ >listing\nexec sleep 600\n",
+		"reading": `"` + real + `" "$@"; code=$?; case "$*" in *" -deps"*) rm a.go; mkfifo a.go ;; esac; exit $code` + "\n",
+	} {
+		for sig, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+			t.Run(name+" "+sig.String(), func(t *testing.T) {
+				t.Parallel()
+				b := newBox(t)
+				write(t, b.path("go.mod"), "module example.com/m\n\ngo 1.26.0\n")
+				write(t, b.path("a.go"), audited)
+				if err := os.Mkdir(b.path("bin"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				write(t, b.path("bin/go"), "#!/bin/sh\n"+script)
+				if err := os.Chmod(b.path("bin/go"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				cmd := b.command("audit", "--json")
+				setenv(cmd, "PATH="+b.path("bin")+":"+os.Getenv("PATH"), "GOWORK=off", "GOFLAGS=", "GOTELEMETRY=off")
+				p := b.launch(cmd)
+				eventually(t, "the audit is busy", func() bool {
+					if p.ended() {
+						t.Fatalf("it has ended: %s", p.stderr())
+					}
+					if name == "listing" {
+						return read(b.path("listing")) != ""
+					}
+					if info, err := os.Stat(b.path("a.go")); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+						return false
+					}
+					// This opens once somebody reads, who then waits for what is never written.
+					fd, err := syscall.Open(b.path("a.go"), syscall.O_WRONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
+					if err == nil {
+						t.Cleanup(func() { _ = syscall.Close(fd) })
+					}
+					return err == nil
+				})
+				p.signal(sig)
+				r := p.wait()
+				if r.code != code || r.out != "" {
+					t.Errorf("exit code %d, stdout %q", r.code, r.out)
+				}
+				contains(t, "the message", r.err, `"event":"signal"`, "ended by signal")
+				b.nothingLeft()
+			})
+		}
+	}
 }
 
 // declaring is a Go file with three locks of holdlock.
