@@ -358,13 +358,15 @@ func declaredIdempotent(s *subject) []Finding {
 }
 
 func unused(s *subject) []Finding {
-	if s.declared == nil || s.period.Days() < 14 || s.LastTry.After(s.period.To.Add(-14*day)) {
+	used, since := s.LastUse(), s.period.To.Add(-14*day)
+	if s.declared == nil || s.declared.Last < driver.DayOf(s.period.From) || s.period.Days() < 14 ||
+		s.LastTry.After(since) || s.LastHeld.After(since.Add(-day)) { // that a term stands is told once a day
 		return nil
 	}
-	last := "never in this period"
-	if !s.LastTry.IsZero() {
-		last = "last on " + date(s.LastTry)
+	last := "was not attempted in this period"
+	if !used.IsZero() {
+		last = "was attempted or held last on " + date(used)
 	}
-	return one("unused", Note, fmt.Sprintf("it is declared (last on %s) and was attempted %s", date(s.declared.Last.Start()), last),
+	return one("unused", Note, fmt.Sprintf("it is declared (last on %s) and %s", date(s.declared.Last.Start()), last),
 		"take it out of the code, or look at why its job does not run")
 }

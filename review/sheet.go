@@ -140,6 +140,10 @@ func stillNeeded(s *subject) Answer {
 		return a
 	}
 	switch {
+	case n == 0 && s.LastHeld.After(s.period.From):
+		a.Verdict = "held"
+		a.Why = fmt.Sprintf("no attempt has ended in %.0f days, and a term stood on %s, the last day on which that was seen; who waits is counted when the wait ends",
+			s.period.Days(), date(s.LastHeld))
 	case n == 0 && failed > 0:
 		a.Why = fmt.Sprintf("the store has answered none of %s in %.0f days", times(failed, "attempt", "attempts"), s.period.Days())
 	case n == 0:

@@ -36,7 +36,7 @@ func twoHosts(m *calendar, lock string, o holdlock.LockOptions, r *rand.Rand, ev
 }
 
 // healthy is how many stories have nothing in them that its owner would want to hear.
-const healthy = 13
+const healthy = 14
 
 // stories are what can happen to a lock. First those in which all is well.
 var stories = []story{
@@ -216,6 +216,22 @@ var stories = []story{
 						return nil
 					})
 					return true
+				})
+			})
+		}
+	}},
+
+	{title: "a leader that stays", live: func(m *calendar, lock string, r *rand.Rand) {
+		o := declared(3 * hour)
+		o.MaxHold, o.Wait = holdlock.Forever, holdlock.Forever
+		for _, begins := range []float64{r.Float64(), 29.8 + r.Float64()/10} { // and one that waits for it; a longer wait makes the test slow
+			m.beside(func() {
+				m.until(begins)
+				over, stop := context.WithDeadline(context.Background(), m.end.Add(-second))
+				defer stop()
+				_ = m.program().lock(lock, o).Do(over, func(ctx context.Context, _ *holdlock.Lease) error {
+					<-ctx.Done()
+					return nil
 				})
 			})
 		}

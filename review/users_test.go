@@ -37,6 +37,7 @@ type calendar struct {
 	work       sync.WaitGroup
 	mu         sync.Mutex
 	running    []*program
+	last       []func() // what ends leases when all has been looked at: a program that quits waits for them
 }
 
 // A program is a process that uses locks.
@@ -113,6 +114,8 @@ func (m *calendar) day() float64 { return time.Since(m.start).Hours() / 24 }
 func (m *calendar) until(day float64) {
 	time.Sleep(time.Until(m.start.Add(time.Duration(day * 24 * float64(time.Hour)))))
 }
+
+func (m *calendar) after(f func()) { m.last = append(m.last, f) }
 
 // beside runs f as one more worker of the month.
 func (m *calendar) beside(f func()) { m.work.Go(f) }

@@ -76,6 +76,7 @@ type entry struct {
 	past     map[driver.Day]*Usage // of days before, since the last flush
 	declared []Declaration         // by this process
 	sentOn   driver.Day            // when that was last sent
+	heldOn   driver.Day            // when it was last told that a term stands
 }
 
 // batch is what one request sends: all records of a day.
@@ -167,7 +168,11 @@ func (r *Recorder) Observe(ev holdlock.Event) {
 		e.turn(day)
 	}
 	first := !e.dirty
-	if e.usage.count(&ev, now) {
+	if ev.Kind == holdlock.Renewed { // once a day: a term that stands is use
+		if e.heldOn != e.day {
+			e.heldOn, e.usage.LastHeld, e.dirty = e.day, now.Truncate(time.Second), true
+		}
+	} else if e.usage.count(&ev, now) {
 		e.dirty = true
 	}
 	first = first && e.dirty

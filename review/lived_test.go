@@ -1,0 +1,105 @@
+package review
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/memhold"
+	"github.com/holdlock/holdlock/review/ledger"
+)
+
+// lived lets something happen to the lock "l", in virtual time through the real client, and calls judge with what is recorded of
+// the last thirty days.
+func lived(t *testing.T, live func(m *calendar), judge func(t *testing.T, l *ledger.Lock, p Period)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := &calendar{t: t, store: memhold.NewStore(), start: time.Now(), end: time.Now().Add(365 * 24 * time.Hour)}
+		live(m)
+		m.work.Wait()
+		now := time.Now()
+		judge(t, recorded(m), Period{now.AddDate(0, 0, -30), now})
+		for _, f := range m.last {
+			f()
+		}
+		for len(m.running) > 0 {
+			m.running[0].quit()
+		}
+	})
+}
+
+// recorded is what the store has of the lock in the last thirty days.
+func recorded(m *calendar) *ledger.Lock {
+	now := time.Now()
+	locks, problems, err := ledger.Load(context.Background(), memhold.NewDriver(&memhold.Options{Store: m.store}),
+		driver.DayOf(now.AddDate(0, 0, -30)), driver.DayOf(now)+1)
+	if err != nil || len(problems) > 0 || len(locks) != 1 {
+		m.t.Fatal(locks, err, problems)
+	}
+	return locks[0]
+}
+
+// works runs a job n times, at each tick of a schedule, in a program of its own.
+func works(m *calendar, o holdlock.LockOptions, every, job time.Duration, n int) {
+	p := m.program()
+	l := p.lock("l", o)
+	for range n {
+		next := time.Now().Add(every)
+		_ = run(l, job)
+		time.Sleep(time.Until(next))
+	}
+	p.quit()
+}
+
+// says checks the findings, and a text that is in what is said.
+func says(t *testing.T, found []Finding, kinds_, text string) {
+	t.Helper()
+	said := ""
+	for _, f := range found {
+		said += f.Evidence + "; " + f.Advice + "\n"
+	}
+	if got := kinds(found); got != kinds_ || !strings.Contains(said, text) {
+		t.Errorf("found %q, want %q and %q in:\n%s", got, kinds_, text, said)
+	}
+}
+
+// A leader that stays attempts nothing, and nor do those who wait for it. Its lock is in use nevertheless, until it ends.
+func TestLeaderIsInUse(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		stands, gone time.Duration
+		want, text   string
+		verdict      string
+	}{
+		{25 * day, 0, "", "", Unknown},
+		{40 * day, 0, "", "", "held"},
+		{40 * day, 13 * day, "", "", "held"},
+		{20 * day, 16 * day, "unused", "held last on 2000-01-20", "held"},
+		{10 * day, 60 * day, "", "", "not used"}, // not declared in the period: there is nothing to take out
+	} {
+		lived(t, func(m *calendar) {
+			o := declared(12 * hour) // it is renewed seldom, so that the test is fast
+			o.MaxHold = holdlock.Forever
+			p := m.program()
+			lease, err := p.lock("l", o).Acquire(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(c.stands)
+			if c.gone > 0 {
+				p.kill()
+				time.Sleep(c.gone)
+			}
+			m.after(func() { _ = lease.Release(context.Background()) })
+		}, func(t *testing.T, l *ledger.Lock, p Period) {
+			says(t, Judge(l, p), c.want, c.text)
+			if a := Sheet(l, p, driver.Traits{})[4]; a.Verdict != c.verdict {
+				t.Errorf("stood for %s, gone for %s: %+v, want %s", c.stands, c.gone, a, c.verdict)
+			}
+		})
+	}
+}
