@@ -103,3 +103,34 @@ func TestLeaderIsInUse(t *testing.T) {
 		})
 	}
 }
+
+// A setting that was taken back, or an experiment that is over, is no drift: no day but those of the changes saw both.
+func TestTakenBack(t *testing.T) {
+	t.Parallel()
+	one, other := declared(minute), declared(30*second)
+	shadow := one
+	shadow.Mode = holdlock.Shadow
+	for _, b := range []holdlock.LockOptions{other, shadow} {
+		lived(t, func(m *calendar) {
+			for _, turn := range []struct {
+				o    holdlock.LockOptions
+				days int
+			}{{one, 8}, {b, 4}, {one, 5}, {b, 4}, {one, 4}} { // not only once
+				works(m, turn.o, 5*hour, minute, turn.days*24/5)
+			}
+		}, func(t *testing.T, l *ledger.Lock, p Period) {
+			says(t, Judge(l, p), "", "")
+		})
+	}
+}
+
+// Two programs that go on to differ are found, also if the one works every day and the other once a week.
+func TestDriftOfARareProgram(t *testing.T) {
+	t.Parallel()
+	lived(t, func(m *calendar) {
+		m.beside(func() { works(m, declared(minute), 5*hour, minute, 29*24/5) })
+		m.beside(func() { time.Sleep(hour); works(m, declared(30*second), 7*day, minute, 4) })
+	}, func(t *testing.T, l *ledger.Lock, p Period) {
+		says(t, Judge(l, p), "drifted", "both on 4 days from 2000-01-01 to 2000-01-22: TTL is")
+	})
+}

@@ -267,13 +267,13 @@ func drifted(s *subject) []Finding {
 	for i := range s.all {
 		for j := range s.all[:i] {
 			a, b := &s.all[i], &s.all[j]
-			first, last := max(a.First, b.First), min(a.Last, b.Last)
+			first, last, n := together(a, b)
 			if !drift(a, b) || last < driver.DayOf(s.period.From) || a.Same(b) {
 				continue
 			}
 			return one("drifted", Warning,
-				fmt.Sprintf("two programs declare it differently, from %s to %s: %s (on %s, on %s)",
-					date(first.Start()), date(last.Start()), difference(b, a), b.Host, a.Host),
+				fmt.Sprintf("two programs declare it differently, both on %d days from %s to %s: %s (on %s, on %s)",
+					n, date(first.Start()), date(last.Start()), difference(b, a), b.Host, a.Host),
 				"declare the lock in one place that all programs share")
 		}
 	}

@@ -18,11 +18,18 @@ var (
 	costly = ledger.Declaration{TTL: 30 * time.Second, MaxHold: 24 * time.Hour, DoubleRun: holdlock.Costly}
 )
 
+// daily says that a declaration was in use on all its days.
+func daily(d ledger.Declaration) ledger.Declaration {
+	d.Used = 1<<(d.Last-d.First+1) - 1
+	return d
+}
+
 // made is a lock with one day of usage and one declaration that has been in use for long.
 func made(d ledger.Declaration, counts map[ledger.Counter]uint64, holds ...time.Duration) *ledger.Lock {
 	if d.First == 0 {
 		d.First, d.Last = driver.DayOf(month.From)-100, driver.DayOf(end)
 	}
+	d = daily(d)
 	u := &ledger.Usage{LastTry: end.Add(-time.Hour), LastGrant: end.Add(-time.Hour)}
 	for c, n := range counts {
 		u.Counts[c] = n
@@ -225,7 +232,7 @@ func TestDrifted(t *testing.T) {
 		l := made(costly, nil)
 		other := costly
 		other.TTL, other.First, other.Last = time.Minute, c.first, c.last
-		l.Declared = append(l.Declared, other)
+		l.Declared = append(l.Declared, daily(other))
 		found := Judge(l, month)
 		if got := len(found) == 1 && found[0].Kind == "drifted" && strings.Contains(found[0].Evidence, "TTL is"); got != c.want {
 			t.Errorf("%s: %+v, want %v", c.name, found, c.want)

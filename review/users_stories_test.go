@@ -35,8 +35,32 @@ func twoHosts(m *calendar, lock string, o holdlock.LockOptions, r *rand.Rand, ev
 	}
 }
 
+// turns has two hosts go from one setting to another and back, twice, for some days each.
+func turns(m *calendar, lock string, r *rand.Rand, one, other holdlock.LockOptions) {
+	var at []float64
+	for day := 3 + 2*r.Float64(); len(at) < 4; day += 4 + 2*r.Float64() {
+		at = append(at, day)
+	}
+	for range 2 {
+		r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
+		m.beside(func() {
+			p := m.program()
+			l, done := p.lock(lock, one), 0
+			m.every(hour, 2*second, r, func() bool {
+				if done < len(at) && m.day() > at[done] {
+					p.quit()
+					p, done = m.program(), done+1
+					l = p.lock(lock, []holdlock.LockOptions{one, other}[done%2])
+				}
+				_ = run(l, between(r, 10*second, 50*second))
+				return true
+			})
+		})
+	}
+}
+
 // healthy is how many stories have nothing in them that its owner would want to hear.
-const healthy = 14
+const healthy = 16
 
 // stories are what can happen to a lock. First those in which all is well.
 var stories = []story{
@@ -235,6 +259,15 @@ var stories = []story{
 				})
 			})
 		}
+	}},
+
+	{title: "rolled back twice", live: func(m *calendar, lock string, r *rand.Rand) {
+		turns(m, lock, r, declared(minute), declared(3*minute))
+	}},
+	{title: "an experiment that is over", live: func(m *calendar, lock string, r *rand.Rand) {
+		o := declared(minute)
+		o.Mode = holdlock.Shadow
+		turns(m, lock, r, declared(minute), o)
 	}},
 
 	// What may hurt, or has.

@@ -144,7 +144,7 @@ func (r *Recorder) Declare(name string, o holdlock.LockOptions) {
 	today := driver.DayOf(now)
 	d := Declaration{
 		TTL: o.TTL, MaxHold: o.MaxHold, MinHold: o.MinHold, RenewOff: o.Renew == holdlock.RenewOff, DoubleRun: o.DoubleRun,
-		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, Shadow: o.Mode == holdlock.Shadow, First: today, Last: today, Host: r.host,
+		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, Shadow: o.Mode == holdlock.Shadow, First: today, Last: today, Used: 1, Host: r.host,
 		At: now.UTC().Truncate(time.Millisecond),
 	}
 	e := r.entry(name)
@@ -327,7 +327,7 @@ func (r *Recorder) collect() {
 			}
 			if len(e.declared) > 0 && e.sentOn != today { // once a day: it is still in use
 				for i := range e.declared {
-					e.declared[i].Last = today
+					e.declared[i].use(max(today, e.declared[i].Last))
 				}
 				of(0).declared[name] = slices.Clone(e.declared)
 				e.sentOn = today
