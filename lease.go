@@ -49,7 +49,7 @@ func (l *Lock) granted(ref driver.Ref, began, sent instant, lasts time.Duration,
 		lease.renewal.due = sent.mono.Add(lasts * 3 / 5)
 	}
 	watched := l.c.keeper.add(lease)
-	e := Event{Kind: Granted, Name: l.name, Key: l.key, Token: g.Token, Waited: time.Since(start), Contended: contended, TTL: l.opts.TTL}
+	e := Event{Kind: Granted, Name: l.name, Key: l.key, Token: g.Token, Waited: time.Since(start), Contended: contended, TTL: l.opts.TTL, Shadow: l.opts.Mode == Shadow}
 	l.c.emit(e)
 	if g.Previous == driver.Lapsed || g.Previous == driver.Broken {
 		e.Kind, e.Ending, e.Prior = Lapsed, g.Previous, g.Prior

@@ -42,6 +42,7 @@ type Event struct {
 	Ending    driver.Ending  // Lapsed: Lapsed or Broken
 	Holder    *driver.Holder // Skipped, Overlapped: who has it; nil while it is cooling
 	TokenRead bool           // Released, Lost, Outlived: somebody has asked for the token of the lease
+	Shadow    bool           // Granted: of a run in shadow mode
 	InTx      bool           // the lock was taken in the caller's own transaction: it ends with that, and no Released follows
 	Err       error          // Skipped, Failed, WaitFailing, Overlapped, Unseen, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back
 	Job       *driver.Job    // Duplicate, Rerun, Suspended, Unrecorded: the job

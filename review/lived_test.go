@@ -134,3 +134,54 @@ func TestDriftOfARareProgram(t *testing.T) {
 		says(t, Judge(l, p), "drifted", "both on 4 days from 2000-01-01 to 2000-01-22: TTL is")
 	})
 }
+
+// The statistics of an experiment are of its runs: not of those before it, between two, or of the hours before it on its first day.
+func TestRunsOfAnExperiment(t *testing.T) {
+	t.Parallel()
+	enforced := declared(minute)
+	shadow := enforced
+	shadow.Mode = holdlock.Shadow
+	contended := func(m *calendar, hours int) {
+		m.work.Go(func() { works(m, enforced, hour, 40*minute, hours) })
+		time.Sleep(10 * minute)
+		works(m, enforced, hour, 20*minute, hours)
+		m.work.Wait()
+	}
+	for _, c := range []struct {
+		name string
+		live func(m *calendar)
+		says string
+	}{
+		{"busy before", func(m *calendar) {
+			time.Sleep(13 * day)
+			contended(m, 9*24-1)
+			works(m, shadow, day, minute, 16)
+		}, "in shadow mode since 2000-01-22 and excludes nobody: of 16 runs 0 overlapped with another; that is too little"},
+		{"a second time", func(m *calendar) {
+			works(m, shadow, hour, minute, 2)
+			time.Sleep(22 * hour)
+			contended(m, 20*24)
+			works(m, shadow, hour, minute, 3)
+		}, "since 2000-01-22 and excludes nobody: of 3 runs"},
+		{"a second time within ten days", func(m *calendar) { // which are one sum by now
+			time.Sleep(4 * day)
+			works(m, shadow, hour, minute, 2)
+			works(m, enforced, hour, minute, 100)
+			works(m, shadow, day, minute, 24)
+		}, "since 2000-01-09 and excludes nobody: of 19 runs"},
+		{"in the evening", func(m *calendar) {
+			works(m, enforced, hour, minute, 20)
+			works(m, shadow, hour, minute, 2)
+		}, "since 2000-01-01 and excludes nobody: of 2 runs"},
+		{"enough", func(m *calendar) {
+			contended(m, 30)
+			works(m, shadow, hour, minute, 400)
+		}, "since 2000-01-02 and excludes nobody: of 400 runs 0 overlapped with another: with 95% confidence under 0.75% do; the lock prevents nothing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lived(t, c.live, func(t *testing.T, l *ledger.Lock, p Period) {
+				says(t, Judge(l, p), "shadow", c.says)
+			})
+		})
+	}
+}

@@ -94,7 +94,7 @@ func TestThresholds(t *testing.T) {
 		{"long TTL, often", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 300, ledger.Contended: 1}), "TTL too long warning"},
 		{"long TTL, by key", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 300, ledger.Keyed: 300}), ""},
 		{"shadow, new", made(shadow, nil), "shadow note"},
-		{"shadow, nobody met", made(shadow, counts{ledger.Attempts: 300, ledger.Granted: 300}), "shadow note"},
+		{"shadow, nobody met", made(shadow, counts{ledger.Attempts: 300, ledger.ShadowRuns: 300, ledger.Granted: 300}), "shadow note"},
 		{"shadow, met", made(shadow, counts{ledger.Attempts: 300, ledger.Overlaps: 1, ledger.Contended: 1}), "shadow warning"},
 		{"shadow, harmless", made(with(func(d *ledger.Declaration) { d.DoubleRun, d.Shadow = holdlock.Harmless, true }), counts{ledger.Attempts: 9, ledger.Overlaps: 1}), "shadow note"},
 		{"shadow is judged by nothing else", made(shadow, counts{ledger.Lapsed: 3, ledger.LostGone: 9, ledger.LostMaxHold: 3, ledger.Granted: 9, ledger.Attempts: 9}), "shadow note"},

@@ -503,6 +503,21 @@ var stories = []story{
 		o.Mode = holdlock.Shadow
 		twoHosts(m, lock, o, r, hour, 5*second, 2*minute)
 	}},
+	{title: "tried again after a busy time", wants: []string{"shadow"}, never: "take it out", live: func(m *calendar, lock string, r *rand.Rand) { // a few runs say nothing
+		o := declared(minute)
+		o.Mode = holdlock.Shadow
+		busy := 18 + 2*r.Float64()
+		for i, end := range []float64{1 + r.Float64(), busy, 31} {
+			opts, every := o, 7*hour
+			if i == 1 {
+				opts, every = declared(minute), hour
+			}
+			p := m.program()
+			l := p.lock(lock, opts)
+			m.every(every, minute, r, func() bool { _ = run(l, between(r, second, minute)); return m.day() < end })
+			p.quit()
+		}
+	}},
 	{title: "no longer used", wants: []string{"unused"}, live: func(m *calendar, lock string, r *rand.Rand) {
 		last := 4 + 10*r.Float64()
 		o := declared(minute)

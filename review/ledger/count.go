@@ -20,6 +20,9 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 	case holdlock.Granted:
 		u.attempt(e, now)
 		u.Counts[Granted]++
+		if e.Shadow {
+			u.Counts[ShadowRuns]++
+		}
 		u.LastGrant = now.Truncate(time.Second)
 		if e.Contended {
 			u.Counts[Waited]++
@@ -40,9 +43,11 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 	case holdlock.Overlapped:
 		u.attempt(e, now)
 		u.Counts[Overlaps]++
+		u.Counts[ShadowRuns]++
 	case holdlock.Unseen:
 		u.attempt(e, now)
 		u.Counts[Unseen]++
+		u.Counts[ShadowRuns]++
 	case holdlock.Lapsed:
 		if e.Ending == driver.Broken {
 			u.Counts[Broken]++

@@ -38,6 +38,7 @@ const (
 	Keyed                               // attempts for a key of the lock
 	LostDisconnected                    // leases that were lost with their connection
 	Unseen                              // shadow mode: runs of which the store could not say whether they overlapped
+	ShadowRuns                          // attempts that were made in shadow mode
 	counters
 )
 
