@@ -212,6 +212,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if errors.As(lost, &loss) && loss.Reason != LossGone {
 		// The work is over: its key need not wait for the TTL. That it is given back is no second end of the lease.
 		if e, _ := l.giveBack(ctx, now); e.Kind == Unreleased {
+			e.Held, e.TTL, e.TokenRead = 0, 0, false // that has been told
 			c.emit(e)
 		}
 	}
@@ -251,11 +252,21 @@ func (l *Lease) giveBack(ctx context.Context, now instant) (Event, error) {
 		lost := l.goneError(err)
 		e.Kind, e.Reason, e.Err, err = Lost, lost.Reason, lost, lost
 	default:
-		c.undoer.addRelease(l.lock, l.ref, keepUntil)
+		c.undoer.addRelease(l.lock, l.ref, keepUntil, l.over())
 		err = l.lock.storeError("release", err)
 		e.Kind, e.Err = Unreleased, err
 	}
 	return e, err
+}
+
+// over returns when the store may let the term end by itself, if the work had ended while it was ours; else zero.
+func (l *Lease) over() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !errors.Is(l.err, ErrReleased) {
+		return time.Time{}
+	}
+	return l.confirmed.mono.Add(l.trust)
 }
 
 // goneError is the loss of a lease whose term the store no longer has.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/driver/faultdriver"
 	"github.com/holdlock/holdlock/memhold"
 	"github.com/holdlock/holdlock/review/ledger"
 )
@@ -181,6 +182,70 @@ func TestRunsOfAnExperiment(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			lived(t, c.live, func(t *testing.T, l *ledger.Lock, p Period) {
 				says(t, Judge(l, p), "shadow", c.says)
+			})
+		})
+	}
+}
+
+// A release that failed because the store was away is no holder that was killed, and its run is among the holds.
+func TestReleaseThatFailed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name       string
+		back       time.Duration // after the end of the work
+		quits      bool          // before that
+		killed     bool          // another one dies besides
+		kind, text string
+		severity   Severity
+	}{
+		{"it was away until the term was over", 10 * minute, false, false, "lapsed", "1 lease was over when the work had ended already, because the store did not answer", Note},
+		{"it came back after the term was over", 31 * second, false, false, "lapsed", "1 lease was over when the work had ended already", Note},
+		{"the program did not wait for it", 10 * minute, true, false, "lapsed", "nobody ran beside it", Note},
+		{"it came back in time", 5 * second, false, false, "", "", Note},
+		{"it came back in time, and another one was killed", 5 * second, false, true, "lapsed", "1 lease was not released by its holder, which was killed", Error},
+		{"and another one was killed", 10 * minute, false, true, "lapsed", "1 lease was not released by its holder, which was killed, paused or cut off: each may have run beside its successor; besides, 1 lease was over", Error},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lived(t, func(m *calendar) {
+				p, o := m.program(), declared(30*second)
+				_ = p.lock("l", o).Do(context.Background(), func(context.Context, *holdlock.Lease) error {
+					time.Sleep(20 * second)
+					p.away(faultdriver.Release)
+					return nil
+				})
+				if c.quits {
+					over, cancel := context.WithTimeout(context.Background(), second)
+					m.forget(p)
+					_ = p.client.Shutdown(over)
+					cancel()
+				}
+				time.Sleep(c.back)
+				p.back()
+				works(m, o, minute, second, 2)
+				if !c.quits {
+					p.quit()
+				}
+				if c.killed {
+					q := m.program()
+					lease, err := q.lock("l", o).Acquire(context.Background())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					q.kill()
+					_ = lease.Release(context.Background())
+					time.Sleep(minute)
+					works(m, o, minute, second, 1)
+				}
+			}, func(t *testing.T, l *ledger.Lock, p Period) {
+				found := Judge(l, p)
+				says(t, found, c.kind, c.text)
+				if len(found) > 0 && found[0].Severity != c.severity {
+					t.Errorf("%+v, want %s", found[0], c.severity)
+				}
+				if got := l.Total().Hold.Max(); got < 20*second {
+					t.Errorf("the longest hold is %s, want that of the run whose release failed", got)
+				}
 			})
 		})
 	}

@@ -60,7 +60,7 @@ func turns(m *calendar, lock string, r *rand.Rand, one, other holdlock.LockOptio
 }
 
 // healthy is how many stories have nothing in them that its owner would want to hear.
-const healthy = 16
+const healthy = 18
 
 // stories are what can happen to a lock. First those in which all is well.
 var stories = []story{
@@ -268,6 +268,47 @@ var stories = []story{
 		o := declared(minute)
 		o.Mode = holdlock.Shadow
 		turns(m, lock, r, declared(minute), o)
+	}},
+
+	{title: "in the transactions of its writes", live: func(m *calendar, lock string, r *rand.Rand) { // a store that gives no tokens, and waits by itself
+		o := holdlock.LockOptions{DoubleRun: holdlock.Harmful, TTL: hour}
+		l := m.program().lock(lock, o)
+		m.every(time.Duration(20+r.IntN(40))*minute, minute, r, func() bool {
+			u, err := l.InTransaction()
+			if err != nil {
+				m.t.Error(err)
+				return false
+			}
+			if r.IntN(20) == 0 {
+				u.Ended(holdlock.Skipped, holdlock.ErrHeld)
+			} else {
+				u.Ended(holdlock.Granted, nil)
+			}
+			return true
+		})
+	}},
+
+	{title: "the store was away at the end of a run", minds: []string{"lapsed"}, never: "die or stall", live: func(m *calendar, lock string, r *rand.Rand) { // nobody was killed
+		p := m.program()
+		l := p.lock(lock, declared(minute))
+		q := m.program()
+		l2 := q.lock(lock, declared(minute))
+		bad := 1 + r.IntN(200)
+		for n := 0; !m.over(); n++ {
+			_ = l.Do(context.Background(), func(context.Context, *holdlock.Lease) error {
+				time.Sleep(between(r, second, 10*second))
+				if n%200 == bad%200 {
+					p.away(faultdriver.Release)
+				}
+				return nil
+			})
+			time.Sleep(5 * second)
+			_ = l2.Do(context.Background(), func(context.Context, *holdlock.Lease) error { return nil })
+			time.Sleep(10 * minute)
+			p.back()
+			_ = run(l2, 10*second)
+			time.Sleep(hour)
+		}
 	}},
 
 	// What may hurt, or has.

@@ -75,7 +75,14 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 	case holdlock.RenewFailed:
 		u.Counts[RenewFailed]++
 	case holdlock.Unreleased:
+		if e.Abandoned {
+			u.Counts[Abandoned]++
+			return true
+		}
 		u.Counts[Unreleased]++
+		if e.Held > 0 {
+			u.end(e)
+		}
 	default:
 		return false
 	}
@@ -90,6 +97,12 @@ func (u *Usage) attempt(e *holdlock.Event, now time.Time) {
 	}
 	if e.Key != "" {
 		u.Counts[Keyed]++
+	}
+	if e.InTx {
+		u.Counts[InTx]++
+	}
+	if e.Unclear {
+		u.Counts[Unclear]++
 	}
 }
 

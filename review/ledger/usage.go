@@ -39,6 +39,9 @@ const (
 	LostDisconnected                    // leases that were lost with their connection
 	Unseen                              // shadow mode: runs of which the store could not say whether they overlapped
 	ShadowRuns                          // attempts that were made in shadow mode
+	InTx                                // attempts in the caller's own transaction
+	Unclear                             // of these, the ones of which nobody can tell whether they met somebody else
+	Abandoned                           // terms that were left to end by themselves when their work was over, as the store did not confirm their release
 	counters
 )
 
