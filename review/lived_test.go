@@ -2,6 +2,7 @@ package review
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -249,4 +250,50 @@ func TestReleaseThatFailed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Locks that are counted together are not judged as if they were one.
+func TestOtherLocks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := &calendar{t: t, store: memhold.NewStore(), start: time.Now()}
+		p := m.program()
+		var locks []*holdlock.Lock
+		for i := range 1010 {
+			locks = append(locks, p.lock(fmt.Sprint("tenant-", i), declared(time.Duration(1+i%2)*minute)))
+		}
+		for range 16 {
+			for _, l := range locks {
+				_ = run(l, 0)
+			}
+			time.Sleep(day)
+		}
+		time.Sleep(15 * day)
+		p.quit()
+		reader := memhold.NewDriver(&memhold.Options{Store: m.store})
+		now := driver.DayOf(time.Now())
+		all, problems, err := ledger.Load(t.Context(), reader, now-30, now)
+		if err != nil || len(problems) > 0 || len(all) != 1001 {
+			t.Fatal(len(all), problems, err)
+		}
+		period := Period{m.start, time.Now()}
+		for _, l := range all {
+			if l.Name != ledger.Others {
+				continue
+			}
+			if n := l.Total().Get(ledger.Attempts); n != 160 || len(l.Declared) > 0 {
+				t.Errorf("%d attempts, declared %+v; want 160 and none", n, l.Declared)
+			}
+			says(t, Judge(l, period), "", "")
+			// As an older release has written it.
+			today := driver.DayOf(period.To)
+			for _, ttl := range []time.Duration{minute, hour} {
+				l.Declared = append(l.Declared, daily(ledger.Declaration{TTL: ttl, MaxHold: holdlock.Forever, First: today - 20, Last: today}))
+			}
+			says(t, Judge(l, period), "", "")
+			own := *l // control
+			own.Name = "one of them"
+			says(t, Judge(&own, period), "drifted undeclared unused", "")
+		}
+	})
 }

@@ -22,6 +22,10 @@ const day = 24 * time.Hour
 // rulesInShadow are for a lock in shadow mode: what the others look at does not hurt it.
 var rulesInShadow = []rule{drifted, inShadow, unused}
 
+// rulesOfOthers are for the locks that are counted together because they are too many: what the others look at would be put together of
+// different locks.
+var rulesOfOthers = []rule{lapsed, lost, notRun}
+
 func one(kind string, s Severity, evidence, advice string) []Finding {
 	return []Finding{{Kind: kind, Severity: s, Evidence: evidence, Advice: advice}}
 }

@@ -147,7 +147,10 @@ func (r *Recorder) Declare(name string, o holdlock.LockOptions) {
 		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, Shadow: o.Mode == holdlock.Shadow, First: today, Last: today, Used: 1, Host: r.host,
 		At: now.UTC().Truncate(time.Millisecond),
 	}
-	e := r.entry(name)
+	e, own := r.entry(name)
+	if !own { // a declaration is of one lock
+		return
+	}
 	e.mu.Lock()
 	e.declared = declare(e.declared, d)
 	e.sentOn = 0
@@ -162,7 +165,7 @@ func (r *Recorder) Observe(ev holdlock.Event) {
 		return
 	}
 	now := r.now()
-	e := r.entry(ev.Name)
+	e, _ := r.entry(ev.Name)
 	e.mu.Lock()
 	if day := driver.DayOf(now); day != e.day {
 		e.turn(day)
@@ -182,24 +185,24 @@ func (r *Recorder) Observe(ev holdlock.Event) {
 	}
 }
 
-// entry returns that of a lock, or the common one if there are too many.
-func (r *Recorder) entry(name string) *entry {
+// entry returns that of a lock, or the common one, which is not its own, if there are too many.
+func (r *Recorder) entry(name string) (e *entry, own bool) {
 	r.mu.RLock()
-	e := r.entries[name]
+	e = r.entries[name]
 	r.mu.RUnlock()
 	if e != nil {
-		return e
+		return e, name != Others
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.entries) >= maxLocks {
+	if len(r.entries) >= maxLocks && r.entries[name] == nil {
 		name = Others
 	}
 	if e = r.entries[name]; e == nil {
 		e = &entry{}
 		r.entries[name] = e
 	}
-	return e
+	return e, name != Others
 }
 
 // turn begins a new day. Called with mu held.
