@@ -196,22 +196,32 @@ func TestReleaseThatFailed(t *testing.T) {
 		back       time.Duration // after the end of the work
 		quits      bool          // before that
 		killed     bool          // another one dies besides
+		applied    bool          // only the answer does not come through
 		kind, text string
 		severity   Severity
 	}{
-		{"it was away until the term was over", 10 * minute, false, false, "lapsed", "1 lease was over when the work had ended already, because the store did not answer", Note},
-		{"it came back after the term was over", 31 * second, false, false, "lapsed", "1 lease was over when the work had ended already", Note},
-		{"the program did not wait for it", 10 * minute, true, false, "lapsed", "nobody ran beside it", Note},
-		{"it came back in time", 5 * second, false, false, "", "", Note},
-		{"it came back in time, and another one was killed", 5 * second, false, true, "lapsed", "1 lease was not released by its holder, which was killed", Error},
-		{"and another one was killed", 10 * minute, false, true, "lapsed", "1 lease was not released by its holder, which was killed, paused or cut off: each may have run beside its successor; besides, 1 lease was over", Error},
+		{"it was away until the term was over", 10 * minute, false, false, false, "lapsed", "1 lease was over when the work had ended already, because the store did not answer", Note},
+		{"it came back after the term was over", 31 * second, false, false, false, "lapsed", "1 lease was over when the work had ended already", Note},
+		{"the program did not wait for it", 10 * minute, true, false, false, "lapsed", "nobody ran beside it", Note},
+		{"it came back in time", 5 * second, false, false, false, "", "", Note},
+		{"it came back in time, and another one was killed", 5 * second, false, true, false, "lapsed", "1 lease was not released by its holder, which was killed", Error},
+		{"its answer was lost, and another one was killed", minute, false, true, true, "lapsed", "1 lease was not released by its holder, which was killed", Error},
+		{"and another one was killed", 10 * minute, false, true, false, "lapsed", "1 lease was not released by its holder, which was killed, paused or cut off: each may have run beside its successor; besides, 1 lease was over", Error},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lived(t, func(m *calendar) {
 				p, o := m.program(), declared(30*second)
 				_ = p.lock("l", o).Do(context.Background(), func(context.Context, *holdlock.Lease) error {
 					time.Sleep(20 * second)
-					p.away(faultdriver.Release)
+					if p.away(faultdriver.Release); c.applied {
+						lost := false
+						p.faults.SetScript(func(call faultdriver.Call) (f faultdriver.Fault) {
+							if call.Op == faultdriver.Release && !lost {
+								f.Err, f.Lose, lost = context.DeadlineExceeded, true, true
+							}
+							return f
+						})
+					}
 					return nil
 				})
 				if c.quits {
@@ -291,6 +301,9 @@ func TestOtherLocks(t *testing.T) {
 				l.Declared = append(l.Declared, daily(ledger.Declaration{TTL: ttl, MaxHold: holdlock.Forever, First: today - 20, Last: today}))
 			}
 			says(t, Judge(l, period), "", "")
+			if a := Sheet(l, period, driver.Traits{})[0]; !strings.Contains(a.Why, "no program has said") {
+				t.Errorf("%+v", a)
+			}
 			own := *l // control
 			own.Name = "one of them"
 			says(t, Judge(&own, period), "drifted undeclared unused", "")
