@@ -49,7 +49,7 @@ func (l *Lock) granted(ref driver.Ref, began, sent instant, lasts time.Duration,
 		lease.renewal.due = sent.mono.Add(lasts * 3 / 5)
 	}
 	watched := l.c.keeper.add(lease)
-	e := Event{Kind: Granted, Name: l.name, Key: l.key, Token: g.Token, Waited: time.Since(start), Contended: contended, TTL: l.opts.TTL}
+	e := Event{Kind: Granted, Name: l.name, Key: l.key, Token: g.Token, Waited: time.Since(start), Contended: contended, TTL: l.opts.TTL, Shadow: l.opts.Mode == Shadow}
 	l.c.emit(e)
 	if g.Previous == driver.Lapsed || g.Previous == driver.Broken {
 		e.Kind, e.Ending, e.Prior = Lapsed, g.Previous, g.Prior
@@ -212,6 +212,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if errors.As(lost, &loss) && loss.Reason != LossGone {
 		// The work is over: its key need not wait for the TTL. That it is given back is no second end of the lease.
 		if e, _ := l.giveBack(ctx, now); e.Kind == Unreleased {
+			e.Held, e.TTL, e.TokenRead = 0, 0, false // that has been told
 			c.emit(e)
 		}
 	}
@@ -251,11 +252,21 @@ func (l *Lease) giveBack(ctx context.Context, now instant) (Event, error) {
 		lost := l.goneError(err)
 		e.Kind, e.Reason, e.Err, err = Lost, lost.Reason, lost, lost
 	default:
-		c.undoer.addRelease(l.lock, l.ref, keepUntil)
+		c.undoer.addRelease(l.lock, l.ref, keepUntil, l.over())
 		err = l.lock.storeError("release", err)
 		e.Kind, e.Err = Unreleased, err
 	}
 	return e, err
+}
+
+// over returns when the store may let the term end by itself, if the work had ended while it was ours; else zero.
+func (l *Lease) over() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !errors.Is(l.err, ErrReleased) {
+		return time.Time{}
+	}
+	return l.confirmed.mono.Add(l.trust)
 }
 
 // goneError is the loss of a lease whose term the store no longer has.

@@ -35,14 +35,17 @@ type Event struct {
 	Waited    time.Duration  // Granted, Skipped, Failed: from the call to the answer
 	Contended bool           // Granted, Skipped, Failed, Overlapped: it met somebody else's term on the way
 	GaveUp    bool           // Skipped: it had waited
-	Held      time.Duration  // Released, Lost, Outlived: from the grant
+	Held      time.Duration  // Released, Lost, Outlived, Unreleased if that is how the lease ended: from the grant
 	TTL       time.Duration  // Granted, Released, Lost, Outlived: compare with Held where renewal is off
 	Reason    LossReason     // Lost, Outlived
 	Prior     *driver.Term   // Lapsed: the term that ended before this one, nil if the store no longer knows
 	Ending    driver.Ending  // Lapsed: Lapsed or Broken
 	Holder    *driver.Holder // Skipped, Overlapped: who has it; nil while it is cooling
 	TokenRead bool           // Released, Lost, Outlived: somebody has asked for the token of the lease
+	Shadow    bool           // Granted: of a run in shadow mode
+	Abandoned bool           // Unreleased: the work was over, and giving it back is not tried any more: the term has ended, or will, by its TTL
 	InTx      bool           // the lock was taken in the caller's own transaction: it ends with that, and no Released follows
+	Unclear   bool           // Granted, Skipped, Duplicate: InTx, and nobody can tell whether it met somebody else, since the server makes it wait
 	Err       error          // Skipped, Failed, WaitFailing, Overlapped, Unseen, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back
 	Job       *driver.Job    // Duplicate, Rerun, Suspended, Unrecorded: the job
 }

@@ -10,8 +10,9 @@ import (
 // transactions, such as pghold, whose functions are what programs call. Through it the declared lock decides whether it
 // may be used, and observers and logs hear of it as of any other.
 type TxUse struct {
-	lock  *Lock
-	start time.Time
+	lock           *Lock
+	start          time.Time
+	atOnce, doubts bool
 }
 
 // InTransaction begins a use. The error is an *InvalidError if the key is not allowed. A Harmful lock is allowed, whatever
@@ -43,10 +44,22 @@ func (u *TxUse) Holder() Holder {
 	return h
 }
 
+// AtOnce says that the server does not make this use wait: if it is granted, it has met nobody. Without it a grant is Unclear, since
+// only the server knows whether it waited.
+func (u *TxUse) AtOnce() { u.atOnce = true }
+
+// Doubtful says that Skipped of this use may have another reason than somebody who has the lock.
+func (u *TxUse) Doubtful() { u.doubts = true }
+
 // Ended tells observers and the log how it went: Granted, Skipped, Failed or Duplicate, with the error if there is one.
-// How the transaction ends is not observed.
+// Skipped is that somebody else has it. How the transaction ends is not observed.
 func (u *TxUse) Ended(kind EventKind, err error) {
-	u.lock.c.emit(Event{
-		Kind: kind, Name: u.lock.name, Key: u.lock.key, Waited: time.Since(u.start), InTx: true, Err: err,
-	})
+	e := Event{Kind: kind, Name: u.lock.name, Key: u.lock.key, Waited: time.Since(u.start), InTx: true, Err: err}
+	switch kind {
+	case Skipped:
+		e.Contended, e.Unclear = !u.doubts, u.doubts
+	case Granted, Duplicate:
+		e.Unclear = !u.atOnce
+	}
+	u.lock.c.emit(e)
 }

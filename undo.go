@@ -28,6 +28,7 @@ type undo struct {
 	record    *driver.Record // of a run whose end is unclear, or nil
 	keepUntil time.Time      // the key stays taken until then (MinHold)
 	until     time.Time      // the term has ended by itself by then
+	over      time.Time      // if work under it has ended: when the store may let the term end by itself; else zero
 }
 
 const (
@@ -45,23 +46,25 @@ func newUndoer(c *Client) *undoer {
 func (u *undoer) addAcquire(l *Lock, ref driver.Ref) { u.add(undo{lock: l, ref: ref, acquire: true}) }
 
 // addRelease gives back a term under which the work has ended.
-func (u *undoer) addRelease(l *Lock, ref driver.Ref, keepUntil time.Time) {
-	u.add(undo{lock: l, ref: ref, keepUntil: keepUntil})
+func (u *undoer) addRelease(l *Lock, ref driver.Ref, keepUntil, over time.Time) {
+	u.add(undo{lock: l, ref: ref, keepUntil: keepUntil, over: over})
 }
 
 // addRecord gives back a term under which a run has ended, and records that.
-func (u *undoer) addRecord(l *Lock, ref driver.Ref, keepUntil time.Time, rec *driver.Record) {
-	u.add(undo{lock: l, ref: ref, keepUntil: keepUntil, record: rec})
+func (u *undoer) addRecord(l *Lock, ref driver.Ref, keepUntil, over time.Time, rec *driver.Record) {
+	u.add(undo{lock: l, ref: ref, keepUntil: keepUntil, over: over, record: rec})
 }
 
 func (u *undoer) add(job undo) {
 	opts := &job.lock.opts
 	job.until = time.Now().Add(max(opts.TTL, opts.MinHold))
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	if u.ctx.Err() != nil || len(u.queue) >= maxUndos {
+		u.mu.Unlock()
+		u.abandon(job)
 		return
 	}
+	defer u.mu.Unlock()
 	u.queue = append(u.queue, job)
 	if u.done == nil {
 		u.done = make(chan struct{})
@@ -74,8 +77,12 @@ func (u *undoer) run(done chan struct{}) {
 	for {
 		u.mu.Lock()
 		if len(u.queue) == 0 || u.ctx.Err() != nil {
+			left := u.queue
 			u.queue, u.done = nil, nil
 			u.mu.Unlock()
+			for _, job := range left {
+				u.abandon(job)
+			}
 			return
 		}
 		next := u.queue[0]
@@ -94,7 +101,14 @@ func (u *undoer) do(job undo) {
 			Ref: job.ref, KeepFor: max(0, time.Until(job.keepUntil)), Undo: job.acquire, Record: job.record,
 		})
 	}, discard)
-	if err == nil || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrClosed) {
+	switch {
+	case errors.Is(err, driver.ErrGone) && !time.Now().Before(job.over): // it has ended by itself before we got through, as far as we know
+		u.abandon(job)
+		return
+	case err == nil || errors.Is(err, driver.ErrGone):
+		return
+	case errors.Is(err, driver.ErrClosed):
+		u.abandon(job)
 		return
 	}
 	if job.record != nil && unrecordable(err) { // then at least its lock is given back
@@ -102,6 +116,7 @@ func (u *undoer) do(job undo) {
 	}
 	u.c.emit(Event{Kind: Unreleased, Name: job.lock.name, Key: job.lock.key, Err: job.lock.storeError("release", err)})
 	if time.Now().Add(undoPause).After(job.until) {
+		u.abandon(job)
 		return
 	}
 	select {
@@ -111,6 +126,15 @@ func (u *undoer) do(job undo) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.queue = append(u.queue, job)
+}
+
+var errLeftToExpire = errors.New("the store has not confirmed it in time; the term ends by its TTL")
+
+// abandon tells that a term under which work had ended is left to end by itself: whoever comes next would take its holder for dead.
+func (u *undoer) abandon(job undo) {
+	if !job.over.IsZero() {
+		u.c.emit(Event{Kind: Unreleased, Name: job.lock.name, Key: job.lock.key, Abandoned: true, Err: job.lock.storeError("release", errLeftToExpire)})
+	}
 }
 
 // stop lets the queue drain until ctx ends, and then waits for the goroutine. Nothing is accepted afterwards.

@@ -38,6 +38,17 @@ func (o *observed) count(kind holdlock.EventKind) (n int) {
 	return n
 }
 
+func (o *observed) of(kind holdlock.EventKind) (events []holdlock.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range o.all {
+		if e.Kind == kind {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
 func (o *observed) last() holdlock.Event {
 	o.mu.Lock()
 	defer o.mu.Unlock()

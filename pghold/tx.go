@@ -83,6 +83,7 @@ func TryLock(ctx context.Context, tx Tx, lock *holdlock.Lock) error {
 	if err != nil {
 		return err
 	}
+	u.AtOnce()
 	var got, standby bool
 	err = tx.QueryRow(ctx, tryLock, u.id()).Scan(&got, &standby)
 	return u.ended(ctx, held(got, standby, err))

@@ -48,7 +48,12 @@ func LockRow(ctx context.Context, tx Tx, lock *holdlock.Lock, query string, args
 // the transaction is aborted unless a savepoint was set.
 func TryLockRow(ctx context.Context, tx Tx, lock *holdlock.Lock, query string, args ...any) *Row {
 	r := newRow(ctx, "TryLockRow", tx, lock, query, args)
-	r.try = true
+	if r.try = true; r.u != nil {
+		r.u.AtOnce()
+		if skipsLocked.MatchString(bare(query)) { // a row that is not found may not exist
+			r.u.Doubtful()
+		}
+	}
 	if text := bare(query); r.err == nil && (!locks.MatchString(text) || !skips.MatchString(text)) {
 		r.err = r.u.ended(ctx, errors.New("the query must end in FOR UPDATE or FOR NO KEY UPDATE, with NOWAIT or SKIP LOCKED"))
 	}

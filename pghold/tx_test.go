@@ -144,6 +144,20 @@ func TestTxLock(t *testing.T) {
 		if g, s := seen.count(holdlock.Granted), seen.count(holdlock.Skipped); g != 6 || s != 1 {
 			t.Errorf("observed: %d granted, %d skipped, want 6 and 1", g, s)
 		}
+		for _, e := range seen.of(holdlock.Skipped) {
+			if !e.Contended || e.Unclear {
+				t.Errorf("TryLock that was refused: %+v", e)
+			}
+		}
+		unclear := 0
+		for _, e := range seen.of(holdlock.Granted) {
+			if e.Unclear {
+				unclear++
+			}
+		}
+		if unclear != 3 {
+			t.Errorf("of %d grants it is unclear whether they waited, want the three of Lock", unclear)
+		}
 		if e := seen.last(); !e.InTx || e.Name != "settle" || e.Key != "k" {
 			t.Errorf("observed: %+v", e)
 		}
@@ -310,6 +324,9 @@ func TestRowLocks(t *testing.T) {
 			}
 			err := TryLockRow(ctx, b, l.For("1"), read+"FOR UPDATE SKIP LOCKED", 1).Scan(&balance)
 			is(t, "SKIP LOCKED of a locked row", err, "", holdlock.ErrHeld, ErrNoRow)
+			if e := seen.last(); e.Kind != holdlock.Skipped || e.Contended || !e.Unclear {
+				t.Errorf("SKIP LOCKED finds no row: %+v", e)
+			}
 			must(t, TryLockRow(ctx, b, l.For("2"), read+"for no key update\n skip  locked", 2).Scan(&balance))
 			_, err = b.Exec(ctx, "SAVEPOINT s")
 			must(t, err)

@@ -33,7 +33,8 @@ func (s *subject) asDeclared(alike func(a, b *ledger.Declaration) bool) stretch 
 			continue
 		}
 		if d.Last >= now.Last && drift(d, now) {
-			changed = max(changed, d.First, now.First)
+			since, _, _ := together(d, now)
+			changed = max(changed, since)
 			continue
 		}
 		changed = max(changed, d.Last+1)
@@ -50,7 +51,35 @@ func (s *subject) asDeclared(alike func(a, b *ledger.Declaration) bool) stretch 
 	return seen
 }
 
-// drift says whether two declarations were both in use for longer than a roll-out takes.
+// together returns the first and the last of the days on which both declarations were in use, and how many these are.
+func together(a, b *ledger.Declaration) (first, last driver.Day, n int) {
+	for d := max(a.First, b.First); d <= min(a.Last, b.Last); d++ {
+		if !a.UsedOn(d) || !b.UsedOn(d) {
+			continue
+		}
+		if n++; n == 1 {
+			first = d
+		}
+		last = d
+	}
+	return first, last, n
+}
+
+// drift says whether two declarations were both in use for longer than a roll-out takes. Each change of one to the other has a day on
+// which both are, and so have a roll-back and an experiment: those days are few among the days of either.
 func drift(a, b *ledger.Declaration) bool {
-	return min(a.Last, b.Last)-max(a.First, b.First) >= 2
+	first, last, n := together(a, b)
+	if n < 3 {
+		return false
+	}
+	ofA, ofB := 0, 0
+	for d := first; d <= last; d++ {
+		if a.UsedOn(d) {
+			ofA++
+		}
+		if b.UsedOn(d) {
+			ofB++
+		}
+	}
+	return 3*n >= 2*min(ofA, ofB)
 }

@@ -19,7 +19,7 @@ func changed(before, now ledger.Declaration, ago driver.Day, old, fresh *ledger.
 	for _, u := range []*ledger.Usage{old, fresh} {
 		u.LastTry, u.LastGrant = end.Add(-time.Hour), end.Add(-time.Hour)
 	}
-	return &ledger.Lock{Name: "l", Declared: []ledger.Declaration{now, before}, Days: map[driver.Day]*ledger.Usage{
+	return &ledger.Lock{Name: "l", Declared: []ledger.Declaration{daily(now), daily(before)}, Days: map[driver.Day]*ledger.Usage{
 		today - ago: old, today - ago + 1: fresh, // on the day of the change as well, nobody knows under which
 	}}
 }
@@ -120,6 +120,7 @@ func TestDriftHidesNothing(t *testing.T) {
 	b.TTL = 2 * time.Minute
 	l := changed(b, a, 10, usage(map[ledger.Counter]uint64{}, time.Second), usage(map[ledger.Counter]uint64{ledger.LostExpired: 1}, 90*time.Second))
 	l.Declared[1].Last = l.Declared[0].Last
+	l.Declared[1] = daily(l.Declared[1])
 	if got := kinds(Judge(l, month)); got != "overrunning drifted" {
 		t.Errorf("found %q", got)
 	}

@@ -71,12 +71,15 @@ type subject struct {
 // subjectOf looks at a lock in a period.
 func subjectOf(l *ledger.Lock, p Period) *subject {
 	s := &subject{Usage: &ledger.Usage{}, lock: l, asked: p, period: p, all: l.Declared}
-	if len(l.Declared) > 0 {
-		s.declared = &l.Declared[0]
+	if l.Name == ledger.Others { // an older release has written the declarations of different locks there
+		s.all = nil
+	}
+	if len(s.all) > 0 {
+		s.declared = &s.all[0]
 	}
 	from, known := driver.DayOf(p.From), driver.DayOf(p.To)
-	for i := range l.Declared {
-		known = min(known, l.Declared[i].First)
+	for i := range s.all {
+		known = min(known, s.all[i].First)
 	}
 	for day, u := range l.Days {
 		if p.holds(day, u) {
@@ -93,7 +96,10 @@ func subjectOf(l *ledger.Lock, p Period) *subject {
 func Judge(l *ledger.Lock, p Period) (found []Finding) {
 	s := subjectOf(l, p)
 	rules := rules
-	if s.inShadow() {
+	switch {
+	case l.Name == ledger.Others:
+		rules = rulesOfOthers
+	case s.inShadow():
 		rules = rulesInShadow
 	}
 	for _, rule := range rules {

@@ -22,6 +22,10 @@ const day = 24 * time.Hour
 // rulesInShadow are for a lock in shadow mode: what the others look at does not hurt it.
 var rulesInShadow = []rule{drifted, inShadow, unused}
 
+// rulesOfOthers are for the locks that are counted together because they are too many: what the others look at would be put together of
+// different locks.
+var rulesOfOthers = []rule{lapsed, lost, notRun}
+
 func one(kind string, s Severity, evidence, advice string) []Finding {
 	return []Finding{{Kind: kind, Severity: s, Evidence: evidence, Advice: advice}}
 }
@@ -35,9 +39,15 @@ func (s *subject) doubleRun() holdlock.DoubleRun {
 }
 
 func lapsed(s *subject) []Finding {
-	n, expired := s.Get(ledger.Lapsed), s.Get(ledger.LostExpired)
-	if n == 0 {
+	all, expired := s.Get(ledger.Lapsed), s.Get(ledger.LostExpired)
+	if all == 0 {
 		return nil
+	}
+	n := s.lapses()
+	away := fmt.Sprintf("%s over when the work had ended already, because the store did not answer when %s to be released", times(all-n, "lease was", "leases were"), its(all-n, "it was", "they were"))
+	if n == 0 {
+		return one("lapsed", Note, away+": nobody ran beside "+its(all, "it", "them")+", and others had to wait",
+			"look at the store; a successor has to wait for the TTL where a release does not come through")
 	}
 	severity := Error
 	if s.doubleRun() == holdlock.Harmless {
@@ -57,7 +67,17 @@ func lapsed(s *subject) []Finding {
 	case expired > 0:
 		evidence += fmt.Sprintf("; up to %d of them because the work outlived its expiry", expired)
 	}
+	if n < all {
+		evidence += "; besides, " + away
+	}
 	return one("lapsed", severity, evidence, advice)
+}
+
+// lapses is how many terms ended without release while their work may have gone on. Of the others it was over, and only its release
+// did not come through.
+func (s *subject) lapses() uint64 {
+	n := s.Get(ledger.Lapsed)
+	return n - min(n, s.Get(ledger.Abandoned))
 }
 
 func overrunning(s *subject) []Finding {
@@ -157,6 +177,8 @@ func (s *subject) usual() (d time.Duration, says string) {
 	switch n := s.Hold.Count(); {
 	case n >= 20:
 		return s.Hold.Median(), fmt.Sprintf("when half of all runs take %s or less", span(s.Hold.Median()))
+	case n == 0 && s.Get(ledger.InTx) > 0:
+		return 0, "and how long transactions take is not seen"
 	case n > 0:
 		return s.Hold.Max(), fmt.Sprintf("when the longest of %s took %s", times(uint64(n), "run", "runs"), span(s.Hold.Max()))
 	}
@@ -176,13 +198,21 @@ func blocking(s *subject) []Finding {
 	for _, b := range s.Blocks {
 		took := s.lasted(b)
 		still := s.starved() && b.Last.After(s.period.To.Add(-3*day))
+		evidence := fmt.Sprintf("%d attempts were skipped behind one term, over %s, %s", b.Skips, span(took), says)
+		if b.Token == 0 { // terms without tokens are many: only what came after the last grant was behind one, or behind some that are not counted
+			if !still {
+				continue
+			}
+			took = b.Last.Sub(later(b.First, s.LastGrant))
+			evidence = fmt.Sprintf("%d attempts were skipped, and for the last %s of that nobody got it, %s", b.Skips, span(took), says)
+		}
 		few := s.Hold.Count() < 20 // then only what has lasted for days says anything
 		if b.Skips < 10 || took <= 10*usual || few && (!still || took < 3*day) || took <= longest {
 			continue
 		}
 		f := Finding{
 			Kind: "blocking", Severity: Warning, Advice: "look at the holder with holdlock inspect; a MaxHold would have ended a stuck one",
-			Evidence: fmt.Sprintf("%d attempts were skipped behind one term, over %s, %s", b.Skips, span(took), says),
+			Evidence: evidence,
 		}
 		if still {
 			f.Severity = Error
@@ -231,6 +261,9 @@ func ttlTooLong(s *subject) []Finding {
 	d, seen := s.declared, s.asDeclared(sameTimes)
 	// Work takes what it takes under any setting: nobody is told to lower a TTL below what has been seen, or when that is not known.
 	longest, n, grants := s.Hold.Max(), seen.Hold.Count(), seen.Get(ledger.Granted)
+	if s.onlyInTx() { // it has no expiry there
+		return nil
+	}
 	if d.RenewOff && d.TTL > time.Minute && n >= 100 && d.TTL > 20*longest && s.Get(ledger.LostExpired) == 0 {
 		return one("TTL too long", Warning,
 			fmt.Sprintf("the expiry is %s, and the longest of %d runs took %s: when a worker dies, nobody runs for the rest of it",
@@ -267,13 +300,13 @@ func drifted(s *subject) []Finding {
 	for i := range s.all {
 		for j := range s.all[:i] {
 			a, b := &s.all[i], &s.all[j]
-			first, last := max(a.First, b.First), min(a.Last, b.Last)
+			first, last, n := together(a, b)
 			if !drift(a, b) || last < driver.DayOf(s.period.From) || a.Same(b) {
 				continue
 			}
 			return one("drifted", Warning,
-				fmt.Sprintf("two programs declare it differently, from %s to %s: %s (on %s, on %s)",
-					date(first.Start()), date(last.Start()), difference(b, a), b.Host, a.Host),
+				fmt.Sprintf("two programs declare it differently, both on %d days from %s to %s: %s (on %s, on %s)",
+					n, date(first.Start()), date(last.Start()), difference(b, a), b.Host, a.Host),
 				"declare the lock in one place that all programs share")
 		}
 	}
@@ -330,41 +363,59 @@ func riskAccepted(s *subject) []Finding {
 // That nobody was met says something from so many attempts in so many days on.
 const enough, enoughDays = 300, 14
 
-// answered is the number of attempts that the store has answered. The others say nothing about whom they would have met.
+// answered is the number of attempts of which the store has said whether they met somebody. It has not if it failed, and not if it made
+// them wait by itself, in a transaction.
 func (s *subject) answered() uint64 {
 	all := s.Get(ledger.Attempts)
-	return all - min(all, s.Get(ledger.Failed)+s.Get(ledger.Unseen))
+	return all - min(all, s.Get(ledger.Failed)+s.Get(ledger.Unseen)+s.Get(ledger.Unclear))
 }
 
 func uncontended(s *subject) []Finding {
 	n := s.answered()
-	if n < enough || s.period.Days() < enoughDays || s.Get(ledger.Contended) > 0 {
+	if n < enough || s.period.Days() < enoughDays || s.Get(ledger.Contended) > 0 || s.Get(ledger.Unclear) > 0 {
 		return nil
 	}
 	return one("uncontended", Note,
 		fmt.Sprintf("none of %d attempts in %.0f days met another holder: with 95%% confidence under %s do", n, s.period.Days(), percent(ruleOfThree(n))),
-		"if the work is safe to run twice, the lock can go; try shadow mode first")
+		s.without())
+}
+
+// without advises how to find out whether a lock can go. Shadow mode is refused for some.
+func (s *subject) without() string {
+	switch {
+	case s.doubleRun() == holdlock.Harmful:
+		return "keep it: a double run is declared harmful; only if that is no longer so, declare what it costs now and try shadow mode then"
+	case s.Get(ledger.InTx) > 0:
+		return "if the work is safe to run twice, the lock can go; a lock in a transaction has no shadow mode to try that"
+	case s.doubleRun() == holdlock.Undeclared:
+		return "declare what a double run costs; if the work is safe to run twice, the lock can go, and shadow mode tells before"
+	case s.declared.Guard == holdlock.Fenced:
+		return "if the work is safe to run twice, the lock can go, but not while a fence relies on its tokens"
+	}
+	return "if the work is safe to run twice, the lock can go; try shadow mode first"
 }
 
 func declaredIdempotent(s *subject) []Finding {
 	n := s.answered()
-	if s.doubleRun() != holdlock.Harmless || n == 0 {
+	if s.doubleRun() != holdlock.Harmless || n+s.Get(ledger.Unclear) == 0 {
 		return nil
 	}
 	return one("declared idempotent", Note,
-		fmt.Sprintf("a double run is declared harmless, so the lock saves work and nothing else: %d of %d attempts met another holder",
-			s.Get(ledger.Contended), n),
-		"if that is not worth a store that can fail, take the lock out; try shadow mode first")
+		fmt.Sprintf("a double run is declared harmless, so the lock saves work and nothing else: %d of %d attempts met another holder%s",
+			s.Get(ledger.Contended), n, s.unclear()),
+		"if that is not worth what the lock costs, take it out: "+s.without())
 }
 
 func unused(s *subject) []Finding {
-	if s.declared == nil || s.period.Days() < 14 || s.LastTry.After(s.period.To.Add(-14*day)) {
+	used, since := s.LastUse(), s.period.To.Add(-14*day)
+	if s.declared == nil || s.declared.Last < driver.DayOf(s.period.From) || s.period.Days() < 14 ||
+		s.LastTry.After(since) || s.LastHeld.After(since.Add(-day)) { // that a term stands is told once a day
 		return nil
 	}
-	last := "never in this period"
-	if !s.LastTry.IsZero() {
-		last = "last on " + date(s.LastTry)
+	last := "was not attempted in this period"
+	if !used.IsZero() {
+		last = "was attempted or held last on " + date(used)
 	}
-	return one("unused", Note, fmt.Sprintf("it is declared (last on %s) and was attempted %s", date(s.declared.Last.Start()), last),
+	return one("unused", Note, fmt.Sprintf("it is declared (last on %s) and %s", date(s.declared.Last.Start()), last),
 		"take it out of the code, or look at why its job does not run")
 }

@@ -18,11 +18,18 @@ var (
 	costly = ledger.Declaration{TTL: 30 * time.Second, MaxHold: 24 * time.Hour, DoubleRun: holdlock.Costly}
 )
 
+// daily says that a declaration was in use on all its days.
+func daily(d ledger.Declaration) ledger.Declaration {
+	d.Used = 1<<(d.Last-d.First+1) - 1
+	return d
+}
+
 // made is a lock with one day of usage and one declaration that has been in use for long.
 func made(d ledger.Declaration, counts map[ledger.Counter]uint64, holds ...time.Duration) *ledger.Lock {
 	if d.First == 0 {
 		d.First, d.Last = driver.DayOf(month.From)-100, driver.DayOf(end)
 	}
+	d = daily(d)
 	u := &ledger.Usage{LastTry: end.Add(-time.Hour), LastGrant: end.Add(-time.Hour)}
 	for c, n := range counts {
 		u.Counts[c] = n
@@ -87,7 +94,7 @@ func TestThresholds(t *testing.T) {
 		{"long TTL, often", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 300, ledger.Contended: 1}), "TTL too long warning"},
 		{"long TTL, by key", made(with(func(d *ledger.Declaration) { d.TTL = 24 * time.Hour }), counts{ledger.Granted: 300, ledger.Keyed: 300}), ""},
 		{"shadow, new", made(shadow, nil), "shadow note"},
-		{"shadow, nobody met", made(shadow, counts{ledger.Attempts: 300, ledger.Granted: 300}), "shadow note"},
+		{"shadow, nobody met", made(shadow, counts{ledger.Attempts: 300, ledger.ShadowRuns: 300, ledger.Granted: 300}), "shadow note"},
 		{"shadow, met", made(shadow, counts{ledger.Attempts: 300, ledger.Overlaps: 1, ledger.Contended: 1}), "shadow warning"},
 		{"shadow, harmless", made(with(func(d *ledger.Declaration) { d.DoubleRun, d.Shadow = holdlock.Harmless, true }), counts{ledger.Attempts: 9, ledger.Overlaps: 1}), "shadow note"},
 		{"shadow is judged by nothing else", made(shadow, counts{ledger.Lapsed: 3, ledger.LostGone: 9, ledger.LostMaxHold: 3, ledger.Granted: 9, ledger.Attempts: 9}), "shadow note"},
@@ -225,7 +232,7 @@ func TestDrifted(t *testing.T) {
 		l := made(costly, nil)
 		other := costly
 		other.TTL, other.First, other.Last = time.Minute, c.first, c.last
-		l.Declared = append(l.Declared, other)
+		l.Declared = append(l.Declared, daily(other))
 		found := Judge(l, month)
 		if got := len(found) == 1 && found[0].Kind == "drifted" && strings.Contains(found[0].Evidence, "TTL is"); got != c.want {
 			t.Errorf("%s: %+v, want %v", c.name, found, c.want)

@@ -11,18 +11,62 @@ import (
 // inShadow says that the lock was declared last to be in shadow mode.
 func (s *subject) inShadow() bool { return s.declared != nil && s.declared.Shadow }
 
-// inShadow tells how the experiment goes. It counts from the day on which the mode was declared first.
-func inShadow(s *subject) []Finding {
-	var seen ledger.Usage
-	from := max(s.declared.First, driver.DayOf(s.period.From))
+// experiment returns what happened in the present stretch of shadow mode: from the first day on which it was declared after the last
+// day, or on the last day, on which the lock was enforced. If programs go on to differ (drifted), it is from when both did on.
+func (s *subject) experiment() (seen stretch) {
+	var enforced driver.Day
+	for i := range s.all {
+		d := &s.all[i]
+		switch {
+		case d.Shadow:
+		case d.Last >= s.declared.Last && drift(d, s.declared):
+			both, _, _ := together(d, s.declared)
+			enforced = max(enforced, both)
+		default:
+			enforced = max(enforced, d.Last)
+		}
+	}
+	from := s.declared.Last
+	for i := range s.all {
+		d := &s.all[i]
+		if !d.Shadow || d.Last < enforced {
+			continue
+		}
+		begun := max(d.First, enforced)
+		for begun > d.First && begun < d.Last && !d.UsedOn(begun) {
+			begun++
+		}
+		from = min(from, begun)
+	}
+	from = max(from, driver.DayOf(s.period.From))
+	seen = stretch{&ledger.Usage{}, from.Start()}
 	for day, u := range s.lock.Days {
-		if (Period{from.Start(), s.period.To}).holds(day, u) {
+		if s.asked.holds(day, u) && day+driver.Day(max(u.Covers, 1)) > from && !s.triedBetween(day, from) {
 			seen.Merge(u)
 		}
 	}
-	n, overlaps, days := seen.Get(ledger.Attempts), seen.Get(ledger.Overlaps), s.period.To.Sub(from.Start()).Hours()/24
+	return seen
+}
+
+// triedBetween says whether the lock was in shadow mode in the days before another: then a sum of them has runs of an earlier stretch.
+func (s *subject) triedBetween(from, before driver.Day) bool {
+	for i := range s.all {
+		for d := from; d < before; d++ {
+			if s.all[i].Shadow && s.all[i].UsedOn(d) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// inShadow tells how the experiment goes.
+func inShadow(s *subject) []Finding {
+	seen := s.experiment()
+	from, overlaps, days := seen.from, seen.Get(ledger.Overlaps), s.period.To.Sub(seen.from).Hours()/24
+	n := max(seen.Get(ledger.ShadowRuns), overlaps+seen.Get(ledger.Unseen)) // an older release counts only those
 	evidence := fmt.Sprintf("it is in shadow mode since %s and excludes nobody: of %s %d overlapped with another",
-		date(from.Start()), times(n, "run", "runs"), overlaps)
+		date(from), times(n, "run", "runs"), overlaps)
 	if u := seen.Get(ledger.Unseen); u > 0 {
 		evidence += fmt.Sprintf(", and of %d nobody knows, because the store failed", u)
 		n -= min(n, u)

@@ -16,7 +16,7 @@ func TestInShadow(t *testing.T) {
 		d := costly
 		d.Shadow, d.First, d.Last = true, first, driver.DayOf(end)
 		l := made(d, map[ledger.Counter]uint64{
-			ledger.Attempts: runs, ledger.Granted: runs - overlaps - unseen, ledger.Overlaps: overlaps, ledger.Contended: overlaps, ledger.Unseen: unseen,
+			ledger.Attempts: runs, ledger.ShadowRuns: runs, ledger.Granted: runs - overlaps - unseen, ledger.Overlaps: overlaps, ledger.Contended: overlaps, ledger.Unseen: unseen,
 		})
 		enforced := &ledger.Usage{LastTry: first.Start().Add(-time.Hour)} // of the days before it
 		enforced.Counts[ledger.Attempts], enforced.Counts[ledger.Contended] = 10_000, 500

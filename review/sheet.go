@@ -23,7 +23,9 @@ const Unknown = "unknown"
 // that it is kept in. What only the code can tell is unknown here; holdlock audit reads code.
 func Sheet(l *ledger.Lock, p Period, t driver.Traits) []Answer {
 	s := subjectOf(l, p)
-	return []Answer{longEnough(s), ownership(t), neverReleased(s), doubleRunCheap(s, t), stillNeeded(s)}
+	answers := []Answer{longEnough(s), ownership(t), neverReleased(s, t), doubleRunCheap(s, t), stillNeeded(s)}
+	inTransactions(s, answers)
+	return answers
 }
 
 func longEnough(s *subject) Answer {
@@ -68,7 +70,7 @@ func ownership(t driver.Traits) Answer {
 	}
 }
 
-func neverReleased(s *subject) Answer {
+func neverReleased(s *subject, t driver.Traits) Answer {
 	a := Answer{Question: "What happens if it is never released?", Verdict: Unknown, Why: "no program has said what the lock is declared as"}
 	d := s.declared
 	if d == nil {
@@ -82,6 +84,11 @@ func neverReleased(s *subject) Answer {
 		return a
 	case d.RenewOff:
 		a.Verdict = fmt.Sprintf("free after %s", span(max(d.TTL, d.MinHold)))
+		if t.FrozenBlocks {
+			a.Verdict += " if its holder dies or its work hangs, not while its process stands still"
+			a.Why += "; work that hangs does not block it longer, and runs on beside its successor"
+			break
+		}
 		a.Why += "; one that hangs does not block it longer, and runs on beside its successor"
 	case d.MaxHold == holdlock.Forever:
 		a.Verdict += ", never if it hangs"
@@ -90,11 +97,14 @@ func neverReleased(s *subject) Answer {
 		a.Verdict += fmt.Sprintf(", after %s if it hangs", span(d.MaxHold))
 		a.Why += fmt.Sprintf("; one that hangs and lives blocks it for %s (MaxHold)", span(d.MaxHold))
 	}
+	if t.FrozenBlocks {
+		a.Why += fmt.Sprintf("; in this store (%s) a process that stands still keeps it for as long as its connection lives, whatever its TTL is", t.Name)
+	}
 	a.Why += fmt.Sprintf("; seen in this period: %s", times(s.Get(ledger.Lapsed), "lapse", "lapses"))
 	var longest time.Duration
 	var skips uint64
 	for _, b := range s.Blocks {
-		if took := s.lasted(b); took > longest {
+		if took := s.lasted(b); took > longest && b.Token != 0 { // terms without tokens are many
 			longest, skips = took, b.Skips
 		}
 	}
@@ -110,7 +120,7 @@ func neverReleased(s *subject) Answer {
 func doubleRunCheap(s *subject, t driver.Traits) Answer {
 	a := Answer{Question: "Is a double run cheap, or does it need the database?", Verdict: Unknown}
 	double := s.doubleRun()
-	seen := fmt.Sprintf("; seen in this period: %s that may have been one", times(s.Get(ledger.Lapsed)+s.Lost(), "loss", "losses"))
+	seen := fmt.Sprintf("; seen in this period: %s that may have been one", times(s.lapses()+s.Lost(), "loss", "losses"))
 	switch double {
 	case holdlock.Undeclared:
 		a.Why = "nobody has declared what it costs" + seen
@@ -133,19 +143,26 @@ func doubleRunCheap(s *subject, t driver.Traits) Answer {
 func stillNeeded(s *subject) Answer {
 	a := Answer{Question: "Is it still needed?", Verdict: Unknown}
 	n, met := s.answered(), s.Get(ledger.Contended)
-	failed := s.Get(ledger.Attempts) - n
+	unclear := s.Get(ledger.Unclear)
+	failed := s.Get(ledger.Attempts) - min(s.Get(ledger.Attempts), n+unclear)
 	if s.inShadow() && n > 0 {
 		f := inShadow(s)[0]
 		a.Verdict, a.Why = "being tried", f.Evidence
 		return a
 	}
 	switch {
+	case n == 0 && s.LastHeld.After(s.period.From):
+		a.Verdict = "held"
+		a.Why = fmt.Sprintf("no attempt has ended in %.0f days, and a term stood on %s, the last day on which that was seen; who waits is counted when the wait ends",
+			s.period.Days(), date(s.LastHeld))
+	case met == 0 && unclear > 0:
+		a.Why = fmt.Sprintf("none of %d attempts is known to have met another holder", n) + s.unclear()
 	case n == 0 && failed > 0:
 		a.Why = fmt.Sprintf("the store has answered none of %s in %.0f days", times(failed, "attempt", "attempts"), s.period.Days())
 	case n == 0:
 		a.Verdict, a.Why = "not used", fmt.Sprintf("no attempt in %.0f days", s.period.Days())
 	case met > 0:
-		a.Verdict, a.Why = "yes", fmt.Sprintf("%d of %d attempts met another holder", met, n)
+		a.Verdict, a.Why = "yes", fmt.Sprintf("%d of %d attempts met another holder", met, n)+s.unclear()
 	case n < enough || s.period.Days() < enoughDays:
 		a.Why = fmt.Sprintf("none of %d attempts met another holder in %.0f days, which is too little to tell", n, s.period.Days())
 	default:

@@ -35,8 +35,32 @@ func twoHosts(m *calendar, lock string, o holdlock.LockOptions, r *rand.Rand, ev
 	}
 }
 
+// turns has two hosts go from one setting to another and back, twice, for some days each.
+func turns(m *calendar, lock string, r *rand.Rand, one, other holdlock.LockOptions) {
+	var at []float64
+	for day := 3 + 2*r.Float64(); len(at) < 4; day += 4 + 2*r.Float64() {
+		at = append(at, day)
+	}
+	for range 2 {
+		r := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
+		m.beside(func() {
+			p := m.program()
+			l, done := p.lock(lock, one), 0
+			m.every(hour, 2*second, r, func() bool {
+				if done < len(at) && m.day() > at[done] {
+					p.quit()
+					p, done = m.program(), done+1
+					l = p.lock(lock, []holdlock.LockOptions{one, other}[done%2])
+				}
+				_ = run(l, between(r, 10*second, 50*second))
+				return true
+			})
+		})
+	}
+}
+
 // healthy is how many stories have nothing in them that its owner would want to hear.
-const healthy = 13
+const healthy = 18
 
 // stories are what can happen to a lock. First those in which all is well.
 var stories = []story{
@@ -218,6 +242,72 @@ var stories = []story{
 					return true
 				})
 			})
+		}
+	}},
+
+	{title: "a leader that stays", live: func(m *calendar, lock string, r *rand.Rand) {
+		o := declared(3 * hour)
+		o.MaxHold, o.Wait = holdlock.Forever, holdlock.Forever
+		for _, begins := range []float64{r.Float64(), 29.8 + r.Float64()/10} { // and one that waits for it; a longer wait makes the test slow
+			m.beside(func() {
+				m.until(begins)
+				over, stop := context.WithDeadline(context.Background(), m.end.Add(-second))
+				defer stop()
+				_ = m.program().lock(lock, o).Do(over, func(ctx context.Context, _ *holdlock.Lease) error {
+					<-ctx.Done()
+					return nil
+				})
+			})
+		}
+	}},
+
+	{title: "rolled back twice", live: func(m *calendar, lock string, r *rand.Rand) {
+		turns(m, lock, r, declared(minute), declared(3*minute))
+	}},
+	{title: "an experiment that is over", live: func(m *calendar, lock string, r *rand.Rand) {
+		o := declared(minute)
+		o.Mode = holdlock.Shadow
+		turns(m, lock, r, declared(minute), o)
+	}},
+
+	{title: "in the transactions of its writes", live: func(m *calendar, lock string, r *rand.Rand) { // a store that gives no tokens, and waits by itself
+		o := holdlock.LockOptions{DoubleRun: holdlock.Harmful, TTL: hour}
+		l := m.program().lock(lock, o)
+		m.every(time.Duration(20+r.IntN(40))*minute, minute, r, func() bool {
+			u, err := l.InTransaction()
+			if err != nil {
+				m.t.Error(err)
+				return false
+			}
+			if r.IntN(20) == 0 {
+				u.Ended(holdlock.Skipped, holdlock.ErrHeld)
+			} else {
+				u.Ended(holdlock.Granted, nil)
+			}
+			return true
+		})
+	}},
+
+	{title: "the store was away at the end of a run", minds: []string{"lapsed"}, never: "die or stall", live: func(m *calendar, lock string, r *rand.Rand) { // nobody was killed
+		p := m.program()
+		l := p.lock(lock, declared(minute))
+		q := m.program()
+		l2 := q.lock(lock, declared(minute))
+		bad := 1 + r.IntN(200)
+		for n := 0; !m.over(); n++ {
+			_ = l.Do(context.Background(), func(context.Context, *holdlock.Lease) error {
+				time.Sleep(between(r, second, 10*second))
+				if n%200 == bad%200 {
+					p.away(faultdriver.Release)
+				}
+				return nil
+			})
+			time.Sleep(5 * second)
+			_ = l2.Do(context.Background(), func(context.Context, *holdlock.Lease) error { return nil })
+			time.Sleep(10 * minute)
+			p.back()
+			_ = run(l2, 10*second)
+			time.Sleep(hour)
 		}
 	}},
 
@@ -453,6 +543,21 @@ var stories = []story{
 		o := declared(minute)
 		o.Mode = holdlock.Shadow
 		twoHosts(m, lock, o, r, hour, 5*second, 2*minute)
+	}},
+	{title: "tried again after a busy time", wants: []string{"shadow"}, never: "take it out", live: func(m *calendar, lock string, r *rand.Rand) { // a few runs say nothing
+		o := declared(minute)
+		o.Mode = holdlock.Shadow
+		busy := 18 + 2*r.Float64()
+		for i, end := range []float64{1 + r.Float64(), busy, 31} {
+			opts, every := o, 7*hour
+			if i == 1 {
+				opts, every = declared(minute), hour
+			}
+			p := m.program()
+			l := p.lock(lock, opts)
+			m.every(every, minute, r, func() bool { _ = run(l, between(r, second, minute)); return m.day() < end })
+			p.quit()
+		}
 	}},
 	{title: "no longer used", wants: []string{"unused"}, live: func(m *calendar, lock string, r *rand.Rand) {
 		last := 4 + 10*r.Float64()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -26,6 +27,7 @@ type story struct {
 	title string
 	wants []string // what its owner wants to hear
 	minds []string // what is true as well, so that nobody minds hearing it
+	never string   // what nobody may advise
 	live  func(m *calendar, lock string, r *rand.Rand)
 }
 
@@ -37,6 +39,7 @@ type calendar struct {
 	work       sync.WaitGroup
 	mu         sync.Mutex
 	running    []*program
+	last       []func() // what ends leases when all has been looked at: a program that quits waits for them
 }
 
 // A program is a process that uses locks.
@@ -113,6 +116,8 @@ func (m *calendar) day() float64 { return time.Since(m.start).Hours() / 24 }
 func (m *calendar) until(day float64) {
 	time.Sleep(time.Until(m.start.Add(time.Duration(day * 24 * float64(time.Hour)))))
 }
+
+func (m *calendar) after(f func()) { m.last = append(m.last, f) }
 
 // beside runs f as one more worker of the month.
 func (m *calendar) beside(f func()) { m.work.Go(f) }
@@ -241,6 +246,11 @@ func compare(t *testing.T, seed uint64) {
 			heard[f.Kind] = true
 			if !slices.Contains(s.wants, f.Kind) && !slices.Contains(s.minds, f.Kind) {
 				t.Errorf("seed %d: %q was told %s %q: %s", seed, s.title, f.Severity, f.Kind, f.Evidence)
+			}
+		}
+		for _, f := range said[s.title] {
+			if s.never != "" && strings.Contains(f.Advice, s.never) {
+				t.Errorf("seed %d: %q was told %s: %s", seed, s.title, f.Evidence, f.Advice)
 			}
 		}
 		for _, kind := range s.wants {

@@ -20,6 +20,9 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 	case holdlock.Granted:
 		u.attempt(e, now)
 		u.Counts[Granted]++
+		if e.Shadow {
+			u.Counts[ShadowRuns]++
+		}
 		u.LastGrant = now.Truncate(time.Second)
 		if e.Contended {
 			u.Counts[Waited]++
@@ -40,9 +43,11 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 	case holdlock.Overlapped:
 		u.attempt(e, now)
 		u.Counts[Overlaps]++
+		u.Counts[ShadowRuns]++
 	case holdlock.Unseen:
 		u.attempt(e, now)
 		u.Counts[Unseen]++
+		u.Counts[ShadowRuns]++
 	case holdlock.Lapsed:
 		if e.Ending == driver.Broken {
 			u.Counts[Broken]++
@@ -70,7 +75,14 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 	case holdlock.RenewFailed:
 		u.Counts[RenewFailed]++
 	case holdlock.Unreleased:
+		if e.Abandoned {
+			u.Counts[Abandoned]++
+			return true
+		}
 		u.Counts[Unreleased]++
+		if e.Held > 0 {
+			u.end(e)
+		}
 	default:
 		return false
 	}
@@ -85,6 +97,12 @@ func (u *Usage) attempt(e *holdlock.Event, now time.Time) {
 	}
 	if e.Key != "" {
 		u.Counts[Keyed]++
+	}
+	if e.InTx {
+		u.Counts[InTx]++
+	}
+	if e.Unclear {
+		u.Counts[Unclear]++
 	}
 }
 

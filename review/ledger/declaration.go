@@ -22,6 +22,7 @@ type Declaration struct {
 	Shadow                bool
 
 	First, Last driver.Day // when it was in use
+	Used        uint64     // the days of that, as far as they are known, up to 64: bit i is i days before Last. See UsedOn
 	At          time.Time  // when a program declared it last, to the millisecond; zero if only an older release has
 	Host        string     // that declared it last
 }
@@ -30,9 +31,28 @@ type Declaration struct {
 func (d *Declaration) Same(o *Declaration) bool {
 	a, b := *d, *o
 	for _, x := range []*Declaration{&a, &b} {
-		x.Purpose, x.AcceptRisk, x.Host, x.First, x.Last, x.At = "", "", "", 0, 0, time.Time{}
+		x.Purpose, x.AcceptRisk, x.Host, x.First, x.Last, x.Used, x.At = "", "", "", 0, 0, 0, time.Time{}
 	}
 	return a == b
+}
+
+// UsedOn says whether it is known to have been in use on a day. A setting that was taken back and came again was not in use all the
+// time from First to Last. Of what an older release has written only these two are known, and nothing of more than 64 days before Last.
+func (d *Declaration) UsedOn(day driver.Day) bool {
+	return day <= d.Last && d.used()>>(d.Last-day)&1 == 1
+}
+
+// used returns the days, bit i for i days before Last.
+func (d *Declaration) used() uint64 {
+	if d.Used != 0 || d.Last < d.First {
+		return d.Used
+	}
+	return 1 | 1<<(d.Last-d.First)
+}
+
+// use marks a day, not before Last.
+func (d *Declaration) use(day driver.Day) {
+	d.Used, d.Last = d.used()<<(day-d.Last)|1, day
 }
 
 const (
@@ -56,6 +76,7 @@ type wireDeclaration struct {
 	Host    string `json:"h,omitempty"`
 	Shadow  bool   `json:"sh,omitempty"`
 	At      int64  `json:"at,omitempty"` // since 1970
+	Used    uint64 `json:"u,omitempty"`
 }
 
 type wireDeclarations struct {
@@ -79,7 +100,7 @@ func encodeDeclarations(list []Declaration) []byte {
 		}
 		w.List = append(w.List, wireDeclaration{
 			d.TTL.Milliseconds(), maxHold, d.MinHold.Milliseconds(), d.RenewOff, uint8(d.DoubleRun), uint8(d.Guard),
-			clip(d.Purpose), clip(d.AcceptRisk), int32(d.First), int32(d.Last), clip(d.Host), d.Shadow, 0,
+			clip(d.Purpose), clip(d.AcceptRisk), int32(d.First), int32(d.Last), clip(d.Host), d.Shadow, 0, d.used(),
 		})
 		if !d.At.IsZero() {
 			w.List[len(w.List)-1].At = d.At.UnixMilli()
@@ -117,7 +138,7 @@ func decodeDeclarations(b []byte) ([]Declaration, error) {
 		list = append(list, Declaration{
 			TTL: ms(d.TTL), MaxHold: maxHold, MinHold: ms(d.MinHold), RenewOff: d.Off, DoubleRun: holdlock.DoubleRun(d.Double),
 			Guard: holdlock.Guard(d.Guard), Purpose: d.Purpose, AcceptRisk: d.Risk, Shadow: d.Shadow,
-			First: driver.Day(d.First), Last: driver.Day(d.Last), At: at, Host: d.Host,
+			First: driver.Day(d.First), Last: driver.Day(d.Last), Used: d.Used, At: at, Host: d.Host,
 		})
 	}
 	slices.SortStableFunc(list, newest) // an older release may have written it in another order
@@ -146,16 +167,18 @@ func declare(list []Declaration, d Declaration) []Declaration {
 	if d.MaxHold != holdlock.Forever {
 		d.MaxHold = d.MaxHold.Truncate(time.Millisecond)
 	}
+	d.Used = d.used()
 	same := slices.IndexFunc(list, func(have Declaration) bool { return have.Same(&d) })
 	if same < 0 {
 		list = append(list, d)
 	} else {
 		have := &list[same]
 		first, last, at := min(have.First, d.First), max(have.Last, d.Last), later(have.At, d.At)
+		used := have.used()<<(last-have.Last) | d.Used<<(last-d.Last)
 		if newestTexts(d, *have) < 0 {
 			*have = d
 		}
-		have.First, have.Last, have.At = first, last, at
+		have.First, have.Last, have.Used, have.At = first, last, used, at
 	}
 	slices.SortStableFunc(list, newest)
 	return list[:min(len(list), maxDeclarations)]

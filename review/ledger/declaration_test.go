@@ -118,4 +118,14 @@ func TestDeclarationsOfOlderRelease(t *testing.T) {
 	if err != nil || len(list) != 2 || list[0].TTL != time.Minute || !list[0].At.IsZero() {
 		t.Errorf("%+v, %v", list, err)
 	}
+	old := list[1] // of which only the first and the last day are known
+	for day, want := range map[driver.Day]bool{19_999: false, 20_000: true, 20_005: false, 20_010: true, 20_011: false} {
+		if old.UsedOn(day) != want {
+			t.Errorf("in use on %d: %v", day, !want)
+		}
+	}
+	newer := declare(list, Declaration{TTL: 30 * time.Second, MaxHold: 24 * time.Hour, First: 20_012, Last: 20_012, Used: 1})
+	if d := newer[0]; d.First != 20_000 || !d.UsedOn(20_012) || !d.UsedOn(20_010) || d.UsedOn(20_011) || !d.UsedOn(20_000) {
+		t.Errorf("and used again: %+v", d)
+	}
 }

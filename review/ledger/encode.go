@@ -22,6 +22,7 @@ import (
 //	         threshold, and keeps a record small
 //	103 104  the last attempt, the last grant: seconds since 1970
 //	105      a block: token, skips, first in seconds since 1970, seconds from there to the last
+//	106      the last renewal that is told: seconds since 1970
 const version = 1
 
 const (
@@ -31,6 +32,7 @@ const (
 	tagLastTry
 	tagLastGrant
 	tagBlock
+	tagLastHeld
 )
 
 // ErrNewer says that a record was written by a newer release.
@@ -89,6 +91,10 @@ func encode(u *Usage, flushes []uint32) []byte {
 			num(tagLastTry + uint64(i))
 			num(uint64(t.Unix()))
 		}
+	}
+	if !u.LastHeld.IsZero() {
+		num(tagLastHeld)
+		num(uint64(u.LastHeld.Unix()))
 	}
 	for _, k := range u.Blocks {
 		num(tagBlock)
@@ -149,6 +155,8 @@ func decode(b []byte) (u *Usage, flushes []uint32, err error) {
 			u.LastTry = r.time()
 		case tag == tagLastGrant:
 			u.LastGrant = r.time()
+		case tag == tagLastHeld:
+			u.LastHeld = r.time()
 		case tag == tagBlock:
 			k := Block{Token: holdlock.Token(r.upTo(1 << 53)), Skips: r.upTo(maxCount), First: r.time()}
 			k.Last = k.First.Add(time.Duration(r.upTo(1<<33)) * time.Second)

@@ -28,6 +28,9 @@ func someUsage(rng *rand.Rand) *Usage {
 	if rng.IntN(2) == 0 {
 		u.LastTry, u.LastGrant = second(), second()
 	}
+	if rng.IntN(2) == 0 {
+		u.LastHeld = second()
+	}
 	for range rng.IntN(7) {
 		first := second()
 		u.block(Block{holdlock.Token(rng.Uint64N(1 << 53)), rng.Uint64N(100), first, first.Add(time.Duration(rng.IntN(1000)) * time.Second)})

@@ -76,6 +76,7 @@ type entry struct {
 	past     map[driver.Day]*Usage // of days before, since the last flush
 	declared []Declaration         // by this process
 	sentOn   driver.Day            // when that was last sent
+	heldOn   driver.Day            // when it was last told that a term stands
 }
 
 // batch is what one request sends: all records of a day.
@@ -143,10 +144,13 @@ func (r *Recorder) Declare(name string, o holdlock.LockOptions) {
 	today := driver.DayOf(now)
 	d := Declaration{
 		TTL: o.TTL, MaxHold: o.MaxHold, MinHold: o.MinHold, RenewOff: o.Renew == holdlock.RenewOff, DoubleRun: o.DoubleRun,
-		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, Shadow: o.Mode == holdlock.Shadow, First: today, Last: today, Host: r.host,
+		Guard: o.Guard, Purpose: o.Purpose, AcceptRisk: o.AcceptRisk, Shadow: o.Mode == holdlock.Shadow, First: today, Last: today, Used: 1, Host: r.host,
 		At: now.UTC().Truncate(time.Millisecond),
 	}
-	e := r.entry(name)
+	e, own := r.entry(name)
+	if !own { // a declaration is of one lock
+		return
+	}
 	e.mu.Lock()
 	e.declared = declare(e.declared, d)
 	e.sentOn = 0
@@ -161,13 +165,17 @@ func (r *Recorder) Observe(ev holdlock.Event) {
 		return
 	}
 	now := r.now()
-	e := r.entry(ev.Name)
+	e, _ := r.entry(ev.Name)
 	e.mu.Lock()
 	if day := driver.DayOf(now); day != e.day {
 		e.turn(day)
 	}
 	first := !e.dirty
-	if e.usage.count(&ev, now) {
+	if ev.Kind == holdlock.Renewed { // once a day: a term that stands is use
+		if e.heldOn != e.day {
+			e.heldOn, e.usage.LastHeld, e.dirty = e.day, now.Truncate(time.Second), true
+		}
+	} else if e.usage.count(&ev, now) {
 		e.dirty = true
 	}
 	first = first && e.dirty
@@ -177,24 +185,24 @@ func (r *Recorder) Observe(ev holdlock.Event) {
 	}
 }
 
-// entry returns that of a lock, or the common one if there are too many.
-func (r *Recorder) entry(name string) *entry {
+// entry returns that of a lock, or the common one, which is not its own, if there are too many.
+func (r *Recorder) entry(name string) (e *entry, own bool) {
 	r.mu.RLock()
-	e := r.entries[name]
+	e = r.entries[name]
 	r.mu.RUnlock()
 	if e != nil {
-		return e
+		return e, name != Others
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.entries) >= maxLocks {
+	if len(r.entries) >= maxLocks && r.entries[name] == nil {
 		name = Others
 	}
 	if e = r.entries[name]; e == nil {
 		e = &entry{}
 		r.entries[name] = e
 	}
-	return e
+	return e, name != Others
 }
 
 // turn begins a new day. Called with mu held.
@@ -322,7 +330,7 @@ func (r *Recorder) collect() {
 			}
 			if len(e.declared) > 0 && e.sentOn != today { // once a day: it is still in use
 				for i := range e.declared {
-					e.declared[i].Last = today
+					e.declared[i].use(max(today, e.declared[i].Last))
 				}
 				of(0).declared[name] = slices.Clone(e.declared)
 				e.sentOn = today

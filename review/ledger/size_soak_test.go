@@ -53,6 +53,7 @@ func aDay(r *Recorder, rng *rand.Rand, lock string) {
 		}
 		r.Observe(e)
 	}
+	r.Observe(holdlock.Event{Kind: holdlock.Renewed, Name: lock}) // once a day it is told that a term stands
 	for _, kind := range []holdlock.EventKind{holdlock.Failed, holdlock.Lapsed, holdlock.RenewFailed} {
 		if rng.IntN(5) == 0 {
 			r.Observe(holdlock.Event{Kind: kind, Name: lock})

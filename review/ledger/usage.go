@@ -38,6 +38,10 @@ const (
 	Keyed                               // attempts for a key of the lock
 	LostDisconnected                    // leases that were lost with their connection
 	Unseen                              // shadow mode: runs of which the store could not say whether they overlapped
+	ShadowRuns                          // attempts that were made in shadow mode
+	InTx                                // attempts in the caller's own transaction
+	Unclear                             // of these, the ones of which nobody can tell whether they met somebody else
+	Abandoned                           // terms that were left to end by themselves when their work was over, as the store did not confirm their release
 	counters
 )
 
@@ -48,6 +52,7 @@ type Usage struct {
 	Wait      Histogram // of attempts that were granted and had to wait
 	LastTry   time.Time // the last attempt, to the second
 	LastGrant time.Time
+	LastHeld  time.Time // when a term was renewed, by the first renewal of each program on the day: a leader attempts nothing for months
 	Blocks    []Block
 	Covers    int // days, if Load has made it: 1, or those of a sum
 }
@@ -61,6 +66,9 @@ type Block struct {
 
 // maxBlocks bounds the blocks of a record: those with the most skips, and the latest, which may still grow.
 const maxBlocks = 3
+
+// LastUse returns when the lock was attempted or stood last.
+func (u *Usage) LastUse() time.Time { return later(u.LastTry, u.LastHeld) }
 
 // Get returns a counter.
 func (u *Usage) Get(c Counter) uint64 { return u.Counts[c] }
@@ -80,6 +88,7 @@ func (u *Usage) Merge(o *Usage) {
 	u.Wait.Merge(&o.Wait)
 	u.LastTry = later(u.LastTry, o.LastTry)
 	u.LastGrant = later(u.LastGrant, o.LastGrant)
+	u.LastHeld = later(u.LastHeld, o.LastHeld)
 	for _, b := range o.Blocks {
 		u.block(b)
 	}

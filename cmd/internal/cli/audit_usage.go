@@ -32,7 +32,7 @@ func (a *auditCmd) withUsage(g *globals, r *audit.Report) error {
 	var usage []audit.Usage
 	for _, l := range locks {
 		if l.Name != ledger.Others {
-			usage = append(usage, audit.Usage{Lock: l.Name, LastUsed: l.Total().LastTry})
+			usage = append(usage, audit.Usage{Lock: l.Name, LastUsed: l.Total().LastUse()})
 		}
 	}
 	c := audit.Join(r.Locks, usage)
