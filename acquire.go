@@ -20,6 +20,7 @@ type attempt struct {
 	nonce string        // of the last try if its outcome is unclear, so that the next one may find itself; else ""
 	idle  bool          // no hint has come: the next try is only in case that one got lost
 	claim *driver.Claim // of a run of a job, or nil
+	line  bool          // its tries take places in line
 }
 
 // newNonce returns 128 random bits. It is chosen before the request is sent, for one term only.
@@ -200,7 +201,7 @@ func (a *attempt) try(
 	req := l.request(nonce)
 	req.BackStop, req.Once = idle, a.claim
 	trust := l.opts.TTL - margin(l.opts.TTL)
-	undo := func() { c.undoer.addAcquire(l, req.Ref) }
+	undo := func() { c.undoer.addAcquire(l, req.Ref, a.line) }
 
 	sent := c.clock.now() // before the first byte: the store starts to count later
 	grant, err := call(ctx, c, min(c.timeout, trust),
@@ -255,7 +256,7 @@ func holderOf(h *HeldError) *Holder {
 // giveUp undoes the last try if it is unclear and will not be repeated.
 func (a *attempt) giveUp() {
 	if a.nonce != "" {
-		a.lock.c.undoer.addAcquire(a.lock, driver.Ref{Key: storeKey(a.lock.name, a.lock.key), Nonce: a.nonce})
+		a.lock.c.undoer.addAcquire(a.lock, driver.Ref{Key: storeKey(a.lock.name, a.lock.key), Nonce: a.nonce}, a.line)
 		a.nonce = ""
 	}
 }
