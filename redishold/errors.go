@@ -15,7 +15,7 @@ import (
 // failure makes the error of a call that the store did not answer. The server's or the client library's own error stays
 // reachable with errors.As.
 func failure(verb, key string, err error) error {
-	err = adviseMemory(adviseTLS(err))
+	err = adviseRights(adviseMemory(adviseTLS(err)))
 	if damaged(err) {
 		err = fmt.Errorf("%w: %w", driver.ErrDamaged, err)
 	}
@@ -61,6 +61,17 @@ func adviseMemory(err error) error {
 	var reply redis.Error
 	if errors.As(err, &reply) && strings.Contains(reply.Error(), "OOM command not allowed") {
 		return fmt.Errorf("the server is out of memory: make room, or raise its maxmemory: %w", err)
+	}
+	return err
+}
+
+// adviseRights says where to look for a right that is missing. A script is not told which one it was.
+func adviseRights(err error) error {
+	text := err.Error()
+	for _, sign := range []string{"NOPERM", "can't run this command", "can't access at least one of the keys", "Unknown Redis command called from script"} {
+		if strings.Contains(text, sign) {
+			return fmt.Errorf("this user lacks a right, see Rights in docs/stores/redis.md (the server's ACL LOG says which): %w", err)
+		}
 	}
 	return err
 }

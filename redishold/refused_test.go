@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/internal/testenv"
 )
@@ -80,5 +81,70 @@ func TestFullServerIsNamed(t *testing.T) {
 	_, err := d.Acquire(t.Context(), request("k", time.Minute))
 	if !errors.Is(err, driver.ErrNotApplied) || !strings.Contains(err.Error(), "raise its maxmemory") {
 		t.Errorf("%v, want that nothing was changed, and what to do", err)
+	}
+}
+
+// Without the right to take the next one out of the line nobody takes a place, and a lock that is free is not given to whoever comes,
+// nor its waiters left to ask without end. What was granted is given back, and that it was not passed on is told once. The control has
+// the right.
+func TestWithoutTheRightToPassOn(t *testing.T) {
+	t.Parallel()
+	var log testenv.Output
+	r, d, c := restricted(t, documentedACL(t), &Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	holder, waiter, late := request("k", time.Minute), request("k", time.Minute), request("k", time.Minute)
+	if _, err := d.Acquire(t.Context(), holder); err != nil {
+		t.Fatal(err)
+	}
+	var held *driver.HeldError
+	if _, err := d.Enqueue(t.Context(), waiter); !errors.As(err, &held) || held.Place != 1 {
+		t.Fatalf("with the right: %v, want a place", err)
+	}
+	r.Do(t, "ACL", "SETUSER", "locks", "-lpop")
+	names := func(what string, err error) {
+		t.Helper()
+		if errors.As(err, &held) || !errors.Is(err, driver.ErrNotApplied) || !strings.Contains(err.Error(), "LPOP") || !strings.Contains(err.Error(), "see Rights") {
+			t.Errorf("%s: %v, want the right that is missing", what, err)
+		}
+	}
+	for range 2 {
+		_, err := d.Enqueue(t.Context(), late)
+		names("Enqueue", err)
+	}
+	if n := r.Do(t, "LLEN", d.lineKey("k")); n != "1" {
+		t.Errorf("%s places in line", n)
+	}
+	if _, err := newLock(t, c, "k", time.Minute).Acquire(t.Context()); err == nil || errors.Is(err, holdlock.ErrHeld) {
+		t.Errorf("Acquire: %v, want a failure at once", err)
+	}
+	if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: holder.Ref}); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	if got := strings.Count(log.String(), "could not be passed"); got != 1 {
+		t.Errorf("it was told %d times: %s", got, log.String())
+	}
+	names("Attend", d.Attend(t.Context(), []*driver.AcquireRequest{waiter})[0].Err)
+	_, err := d.Acquire(t.Context(), late)
+	names("Acquire of a free lock with a line", err)
+	_, err = d.Acquire(t.Context(), claiming("k", time.Minute, driver.Rerun))
+	names("a claim", err)
+
+	r.Do(t, "ACL", "SETUSER", "locks", "+lpop")
+	if s := d.Attend(t.Context(), []*driver.AcquireRequest{waiter})[0]; !s.Granted {
+		t.Errorf("with the right: %+v, want the grant", s)
+	}
+	// A holder who lacks it while others have it costs them a heartbeat.
+	if _, err := d.Enqueue(t.Context(), late); !errors.As(err, &held) {
+		t.Fatal(err)
+	}
+	r.Do(t, "ACL", "SETUSER", "locks", "-lpop")
+	if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: waiter.Ref}); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	other := openDriver(t, r.Addr, nil)
+	if _, err := other.Acquire(t.Context(), request("k", time.Minute)); !errors.As(err, &held) {
+		t.Errorf("whoever comes gets %v, want that it belongs to who waits", err)
+	}
+	if got := strings.Count(log.String(), "could not be passed"); got != 1 {
+		t.Errorf("it was told %d times", got)
 	}
 }
