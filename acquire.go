@@ -118,11 +118,17 @@ func (a *attempt) counts(ctx context.Context, asked time.Time, err error) bool {
 	return errors.As(err, new(*StoreError)) && (ctx.Err() == nil || time.Since(asked) >= answersIn)
 }
 
-// failing tells, once, that a wait goes on although the store fails. before is its failure until now.
+// failing tells, once, that a wait goes on although the store fails, and once more if it will not pass. before is its failure
+// until now.
 func (a *attempt) failing(before, err error) {
-	if before == nil {
+	if before == nil || lasts(err) && !lasts(before) {
 		a.lock.c.emit(Event{Kind: WaitFailing, Name: a.lock.name, Key: a.lock.key, Err: err})
 	}
+}
+
+// lasts says whether a failure of the store will not pass until somebody does something about it.
+func lasts(err error) bool {
+	return errors.Is(err, driver.ErrDenied) || errors.Is(err, driver.ErrDamaged)
 }
 
 // ended says why a wait must end now, or nil.

@@ -50,6 +50,7 @@ type place struct {
 	outcome *outcome
 	failed  int   // heartbeats in a row that failed
 	failure error // of the last of them; nil if none did since the last answer about this place
+	lasting bool  // and it was told that it will not pass
 }
 
 // An outcome is what has become of a place.
@@ -274,17 +275,21 @@ func (l *line) beat(budget time.Duration) {
 // failuresTold is how many heartbeats have to fail before it is told: one or two are common where a primary changes.
 const failuresTold = 3
 
-// failing counts the heartbeats that failed, and returns what is to be told: once for each place, until one succeeds.
+// failing counts the heartbeats that failed, and returns what is to be told: once for each place, until one succeeds, and once more
+// if it has become a failure that will not pass.
 func (l *line) failing(places []*place, standings []driver.Standing) (events []Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, p := range places {
 		if standings[i].Err == nil {
-			p.failed, p.failure = 0, nil
+			p.failed, p.failure, p.lasting = 0, nil, false
 			continue
 		}
 		p.failure = standings[i].Err
-		if p.failed++; p.failed == failuresTold && l.places[p.req.Ref.Nonce] == p {
+		p.failed++
+		worse := lasts(p.failure) && !p.lasting
+		if (p.failed == failuresTold || p.failed > failuresTold && worse) && l.places[p.req.Ref.Nonce] == p {
+			p.lasting = lasts(p.failure)
 			name, key := splitStoreKey(p.req.Ref.Key)
 			events = append(events, Event{Kind: WaitFailing, Name: name, Key: key, Err: standings[i].Err})
 		}

@@ -65,15 +65,27 @@ func adviseMemory(err error) error {
 	return err
 }
 
-// adviseRights says where to look for a right that is missing. A script is not told which one it was.
+// adviseRights says where to look for a right that is missing, and that a login is wrong. A script is not told which one it was.
 func adviseRights(err error) error {
 	text := err.Error()
 	for _, sign := range []string{"NOPERM", "can't run this command", "can't access at least one of the keys", "Unknown Redis command called from script"} {
 		if strings.Contains(text, sign) {
-			return fmt.Errorf("this user lacks a right, see Rights in docs/stores/redis.md (the server's ACL LOG says which): %w", err)
+			return &denied{fmt.Errorf("this user lacks a right, see Rights in docs/stores/redis.md (the server's ACL LOG says which): %w", err)}
 		}
 	}
+	if wrongLogin(err) {
+		return &denied{err}
+	}
 	return err
+}
+
+// denied makes an error driver.ErrDenied too, which says no more than it does.
+type denied struct{ error }
+
+func (d *denied) Unwrap() []error { return []error{d.error, driver.ErrDenied} }
+
+func wrongLogin(err error) bool {
+	return redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS")
 }
 
 // adviseTLS says what a handshake that met no TLS most likely means.

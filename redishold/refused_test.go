@@ -40,6 +40,34 @@ func TestRightToSubscribeTakenAway(t *testing.T) {
 	}
 }
 
+// A password that is not right any more is told of once, and the server is not asked again and again. The control is a server that
+// is away, which is.
+func TestSubscriptionWithAWrongPassword(t *testing.T) {
+	t.Parallel()
+	var log testenv.Output
+	r, d, _ := restricted(t, documentedACL(t), &Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	d.hub.barredFor = time.Second
+	if err := d.Listen(t.Context(), func(driver.Push) {}); err != nil {
+		t.Fatal(err)
+	}
+	r.Do(t, "ACL", "SETUSER", "locks", "resetpass", ">other")
+	r.Do(t, "CLIENT", "KILL", "USER", "locks")
+	testenv.Eventually(t, "it is told", func() bool { return strings.Contains(log.String(), "is not let in") })
+	tries := func() int {
+		return count(r.Do(t, "INFO", "commandstats"), "cmdstat_auth") + count(r.Do(t, "INFO", "commandstats"), "cmdstat_hello")
+	}
+	before, start := tries(), time.Now()
+	testenv.Eventually(t, "it is tried again", func() bool { return tries() >= before+6 })
+	if took := time.Since(start); took < 2*time.Second {
+		t.Errorf("tried several times in %v, want a second between the tries", took)
+	}
+	if n := strings.Count(log.String(), "is not let in"); n != 1 {
+		t.Errorf("it was told %d times", n)
+	}
+	r.Do(t, "ACL", "SETUSER", "locks", ">secret")
+	testenv.Eventually(t, "it listens again", func() bool { return r.Do(t, "PUBSUB", "CHANNELS", "holdlock:*") != "" })
+}
+
 // releasesWithout takes a place without the right to mark its lock, which is refused as a whole, and gives back a lock that is marked,
 // which is done.
 func releasesWithout(t *testing.T, r *testenv.Redis, d *Driver, right string) {

@@ -145,18 +145,8 @@ func mayPass(err error) bool {
 		errors.Is(err, holdlock.ErrShutdown) {
 		return false
 	}
-	var many *quorumhold.NoMajorityError
-	if errors.As(err, &many) { // a few nodes with a wrong password do not matter, a majority does
-		shut := 0
-		for _, n := range many.Nodes {
-			if shutOut(n.Err) {
-				shut++
-			}
-		}
-		return shut <= many.Of-many.Need
-	}
-	if shutOut(err) {
-		return false
+	if errors.As(err, new(*quorumhold.NoMajorityError)) || lasts(err) {
+		return !lasts(err)
 	}
 	var ended *pgconn.PgError
 	if errors.As(err, &ended) && (strings.HasPrefix(ended.Code, "57P") || strings.HasPrefix(ended.Code, "08")) {
@@ -168,9 +158,24 @@ func mayPass(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
+// lasts is shutOut, also for a store of several: a few nodes with a wrong password do not matter, a majority does.
+func lasts(err error) bool {
+	var many *quorumhold.NoMajorityError
+	if !errors.As(err, &many) {
+		return shutOut(err)
+	}
+	shut := 0
+	for _, n := range many.Nodes {
+		if shutOut(n.Err) {
+			shut++
+		}
+	}
+	return shut > many.Of-many.Need
+}
+
 // shutOut says whether the store has answered, and somebody has to change something before it will do.
 func shutOut(err error) bool {
-	if errors.Is(err, pghold.ErrSchema) || errors.Is(err, quorumhold.ErrMismatch) {
+	if errors.Is(err, driver.ErrDenied) || errors.Is(err, pghold.ErrSchema) || errors.Is(err, quorumhold.ErrMismatch) {
 		return true
 	}
 	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE"} {

@@ -109,7 +109,7 @@ func (r *runCmd) Run(g *globals) error {
 	if err != nil {
 		return err
 	}
-	s := &session{g: g, job: job, r: r, renewed: make(chan struct{}, 1), signals: make(chan os.Signal, 16)}
+	s := &session{g: g, job: job, r: r, renewed: make(chan struct{}, 1), signals: make(chan os.Signal, 16), refused: make(chan struct{}, 1)}
 	signal.Notify(s.signals, guard.Signals()...)
 	defer signal.Stop(s.signals)
 	apart, book, err := g.openLedger()
@@ -160,7 +160,8 @@ type session struct {
 	job     *once.Options // of the job that is to run once, or nil
 	renewed chan struct{} // the lease has a new deadline
 	signals chan os.Signal
-	failing atomic.Bool // renewals fail, and this was told
+	refused chan struct{} // the store does not let us wait
+	failing atomic.Bool   // renewals fail, and this was told
 	counts  *counts
 }
 
@@ -182,6 +183,13 @@ func (s *session) Observe(e holdlock.Event) {
 			s.g.say("renew-failed", fmt.Sprintf("lock %s could not be renewed and is tried again: %v", lockName(e.Name, e.Key), e.Err), nil)
 		}
 	case holdlock.WaitFailing:
+		if lasts(e.Err) || errors.Is(e.Err, holdlock.ErrDamaged) {
+			select {
+			case s.refused <- struct{}{}:
+			default:
+			}
+			return // the wait ends, and says why
+		}
 		s.g.say("wait-failing", fmt.Sprintf("lock %s is still waited for, and the store fails: %v", lockName(e.Name, e.Key), e.Err), nil)
 	case holdlock.Lapsed:
 		text := fmt.Sprintf("the last holder of lock %s never gave it back (%s); its work may have overlapped with this run",
@@ -236,10 +244,18 @@ func (s *session) told(err error) {
 	}
 }
 
-// acquire waits for the lock. A signal that would end the command ends the wait.
+// errWaitRefused is the end of a wait by what the store has answered, which is told before it.
+var errWaitRefused = errors.New("somebody has to do something about that first")
+
+// acquire waits for the lock. A signal that would end the command ends the wait, and so does a store that does not let us.
 func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, end := context.WithCancelCause(context.Background())
+	cancel := func() { end(nil) }
 	defer cancel()
+	select {
+	case <-s.refused: // of an earlier wait
+	default:
+	}
 	type answer struct {
 		lease *holdlock.Lease
 		err   error
@@ -268,6 +284,8 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 		select {
 		case a := <-got:
 			return a.lease, a.err
+		case <-s.refused:
+			end(errWaitRefused)
 		case sig := <-s.signals:
 			n, ok := sig.(syscall.Signal)
 			if !ok || !slices.Contains(ending, n) {
