@@ -68,6 +68,12 @@ func TestDoctorOnBadServers(t *testing.T) {
 		"no right to pass a lock on": {func(t *testing.T) []driver.Diagnosis {
 			return diagnose(t, login(t, start(t), strings.Join(documentedACL(t), " ")+" -lpop"), nil)
 		}, "use", driver.Refuse, "LPOP"},
+		"node of a cluster": {func(t *testing.T) []driver.Diagnosis {
+			r := start(t, "--cluster-enabled", "yes")
+			r.Do(t, "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+			testenv.Eventually(t, "it serves all slots", func() bool { return strings.Contains(r.Do(t, "CLUSTER", "INFO"), "cluster_state:ok") })
+			return diagnose(t, client(r.Addr), nil)
+		}, "mode", driver.Refuse, "redis+cluster://"},
 		"full": {func(t *testing.T) []driver.Diagnosis {
 			r := start(t)
 			r.Do(t, "CONFIG", "SET", "maxmemory", "1")

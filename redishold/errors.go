@@ -27,6 +27,9 @@ func failure(verb, key string, err error) error {
 
 // failure is the failure of a call about one lock. It names the key of what stands there and cannot be read.
 func (d *Driver) failure(verb, key string, err error) error {
+	if d.cluster == nil {
+		err = adviseCluster(err)
+	}
 	if errors.Is(err, driver.ErrNewer) { // not to be deleted
 		err = fmt.Errorf("key %s: %w", strings.Join(d.keys(key), " and key "), err)
 	} else if damaged(err) || errors.Is(err, driver.ErrDamaged) {
@@ -75,6 +78,16 @@ func adviseRights(err error) error {
 	}
 	if wrongLogin(err) {
 		return &denied{err}
+	}
+	return err
+}
+
+// adviseCluster says what a client for one server has met that is told of the slots of a Cluster. One lock at a time would work on a
+// Cluster of one node; calls for several cannot.
+func adviseCluster(err error) error {
+	if redis.HasErrorPrefix(err, "CROSSSLOT") || redis.HasErrorPrefix(err, "MOVED") {
+		return &denied{fmt.Errorf("the server is a node of a Cluster (cluster-enabled), which takes a client for Clusters, also with one node: "+
+			"redis+cluster:// or redis.NewClusterClient: %w", err)}
 	}
 	return err
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/internal/testenv"
@@ -174,5 +176,45 @@ func TestWithoutTheRightToPassOn(t *testing.T) {
 	}
 	if got := strings.Count(log.String(), "could not be passed"); got != 1 {
 		t.Errorf("it was told %d times", got)
+	}
+}
+
+// A client for one server on a node of a Cluster is told which client it takes, by every call for several locks. A client for Clusters
+// is the control.
+func TestClientForOneServerOnACluster(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t, "--cluster-enabled", "yes")
+	r.Do(t, "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	testenv.Eventually(t, "it serves all slots", func() bool { return strings.Contains(r.Do(t, "CLUSTER", "INFO"), "cluster_state:ok") })
+	for _, right := range []bool{false, true} {
+		var rdb redis.UniversalClient = client(r.Addr)
+		if right {
+			rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{r.Addr}, MaintNotificationsConfig: noMaintenance, DisableIdentity: true})
+		}
+		d, err := NewDriver(rdb, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = d.Close(), rdb.Close() })
+		var renewals []*driver.RenewRequest
+		var places []*driver.AcquireRequest
+		for _, key := range []string{"a", "b"} {
+			req := request(key+digit(right), time.Minute)
+			if _, err := d.Acquire(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			place := request(key+digit(right), time.Minute)
+			var held *driver.HeldError
+			if _, err := d.Enqueue(t.Context(), place); !errors.As(err, &held) {
+				t.Fatal(err)
+			}
+			renewals, places = append(renewals, &driver.RenewRequest{Ref: req.Ref, TTL: time.Minute}), append(places, place)
+		}
+		for what, err := range map[string]error{"RenewBatch": d.RenewBatch(t.Context(), renewals)[1].Err, "Attend": d.Attend(t.Context(), places)[1].Err} {
+			told := errors.Is(err, driver.ErrDenied) && errors.Is(err, driver.ErrNotApplied) && strings.Contains(err.Error(), "redis+cluster://")
+			if right && err != nil || !right && !told {
+				t.Errorf("with a client for Clusters: %v; %s: %v", right, what, err)
+			}
+		}
 	}
 }
