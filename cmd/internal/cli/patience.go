@@ -129,10 +129,11 @@ func (s *session) sleep(d time.Duration) error {
 
 // endedBy is the end of a wait by a signal.
 func (s *session) endedBy(n syscall.Signal) error {
-	return &exitError{
-		code: 128 + int(n), kind: "signal",
-		err: fmt.Errorf("ended by signal %s before lock %s was ours; nothing was run", n, readable(s.r.Lock)),
+	text := "ended by signal %s before lock %s was ours; nothing was run"
+	if s.again {
+		text = "ended by signal %s before lock %s was ours again; the command had run, and was ended when the lock was lost"
 	}
+	return &exitError{code: 128 + int(n), kind: "signal", err: fmt.Errorf(text, n, readable(s.r.Lock))}
 }
 
 // mayPass says whether an error is about a store that may be usable later without anybody doing something here: it is not

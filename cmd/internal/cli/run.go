@@ -162,7 +162,9 @@ type session struct {
 	signals chan os.Signal
 	refused chan struct{} // the store does not let us wait
 	failing atomic.Bool   // renewals fail, and this was told
+	ran     atomic.Uint64 // the token of the last term of this run that was lost, and whose command has been ended; 0 if there is none
 	counts  *counts
+	again   bool // the command has run before, see runCmd.Restart
 }
 
 // Observe implements holdlock.Observer.
@@ -192,6 +194,11 @@ func (s *session) Observe(e holdlock.Event) {
 		}
 		s.g.say("wait-failing", fmt.Sprintf("lock %s is still waited for, and the store fails: %v", lockName(e.Name, e.Key), e.Err), nil)
 	case holdlock.Lapsed:
+		if ours := s.ran.Load(); e.Prior != nil && ours != 0 && uint64(e.Prior.Token) == ours {
+			s.g.say("lapsed", fmt.Sprintf("the last holder of lock %s was this run (token %d, %s), whose command was ended when the lock was lost",
+				lockName(e.Name, e.Key), ours, e.Ending), nil)
+			return
+		}
 		text := fmt.Sprintf("the last holder of lock %s never gave it back (%s); its work may have overlapped with this run",
 			lockName(e.Name, e.Key), e.Ending)
 		if e.Prior != nil {
@@ -223,6 +230,8 @@ func (s *session) once(p *patience) error {
 			lockName(s.lock.Name(), s.lock.Key()), res.Unkillable), nil)
 		return s.ended(res, lease.Err())
 	}
+	s.ran.Store(uint64(lease.Token()))
+	s.again = true
 	if lease.Err() == nil {
 		s.counts.cutOff(res.Ended, s.failing.Load())
 	}
