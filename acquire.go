@@ -20,6 +20,7 @@ type attempt struct {
 	nonce string        // of the last try if its outcome is unclear, so that the next one may find itself; else ""
 	idle  bool          // no hint has come: the next try is only in case that one got lost
 	claim *driver.Claim // of a run of a job, or nil
+	line  bool          // its tries take places in line
 }
 
 // newNonce returns 128 random bits. It is chosen before the request is sent, for one term only.
@@ -117,11 +118,17 @@ func (a *attempt) counts(ctx context.Context, asked time.Time, err error) bool {
 	return errors.As(err, new(*StoreError)) && (ctx.Err() == nil || time.Since(asked) >= answersIn)
 }
 
-// failing tells, once, that a wait goes on although the store fails. before is its failure until now.
+// failing tells, once, that a wait goes on although the store fails, and once more if it will not pass. before is its failure
+// until now.
 func (a *attempt) failing(before, err error) {
-	if before == nil {
+	if before == nil || lasts(err) && !lasts(before) {
 		a.lock.c.emit(Event{Kind: WaitFailing, Name: a.lock.name, Key: a.lock.key, Err: err})
 	}
+}
+
+// lasts says whether a failure of the store will not pass until somebody does something about it.
+func lasts(err error) bool {
+	return errors.Is(err, driver.ErrDenied) || errors.Is(err, driver.ErrDamaged)
 }
 
 // ended says why a wait must end now, or nil.
@@ -200,7 +207,7 @@ func (a *attempt) try(
 	req := l.request(nonce)
 	req.BackStop, req.Once = idle, a.claim
 	trust := l.opts.TTL - margin(l.opts.TTL)
-	undo := func() { c.undoer.addAcquire(l, req.Ref) }
+	undo := func() { c.undoer.addAcquire(l, req.Ref, a.line) }
 
 	sent := c.clock.now() // before the first byte: the store starts to count later
 	grant, err := call(ctx, c, min(c.timeout, trust),
@@ -255,7 +262,7 @@ func holderOf(h *HeldError) *Holder {
 // giveUp undoes the last try if it is unclear and will not be repeated.
 func (a *attempt) giveUp() {
 	if a.nonce != "" {
-		a.lock.c.undoer.addAcquire(a.lock, driver.Ref{Key: storeKey(a.lock.name, a.lock.key), Nonce: a.nonce})
+		a.lock.c.undoer.addAcquire(a.lock, driver.Ref{Key: storeKey(a.lock.name, a.lock.key), Nonce: a.nonce}, a.line)
 		a.nonce = ""
 	}
 }

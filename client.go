@@ -188,10 +188,15 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	return errors.Join(err, c.drv.Close())
 }
 
-// stopRecorder gives the recorder as much time as a call, also if ctx has ended.
-func (c *Client) stopRecorder(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
+// recorderGrace is how long counts may take to be written when a Shutdown is late already.
+const recorderGrace = 500 * time.Millisecond
+
+// stopRecorder gives the recorder as much time as a call, and if ctx ends meanwhile or has ended, no more than a moment from then on.
+func (c *Client) stopRecorder(ended context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ended), c.timeout)
 	defer cancel()
+	stop := context.AfterFunc(ended, func() { time.AfterFunc(recorderGrace, cancel) })
+	defer stop()
 	if err := c.recorder.Stop(ctx); err != nil {
 		return fmt.Errorf("holdlock: the usage of locks since the last time could not be recorded: %w", err)
 	}

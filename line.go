@@ -3,6 +3,7 @@ package holdlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,9 @@ import (
 //	push:       trust = sending of the last call whose answer listed this nonce as waiting + granted − margin
 //	heartbeat:  trust = sending of the heartbeat + TTL − margin, for it re-arms the term that it reports
 //
-// Each nonce has one outcome. After that its place is forgotten, so a stale push finds nobody, and no nonce is used twice.
+// Each nonce has one outcome. After that its place is forgotten, so a stale push finds nobody, and no nonce is used twice. What is
+// granted to a nonce that was given up, and is not given back yet, is given back at once: the undoer knows those. One that somebody
+// is about to take is not among them.
 type line struct {
 	c      *Client
 	queue  driver.Queue
@@ -47,6 +50,7 @@ type place struct {
 	outcome *outcome
 	failed  int   // heartbeats in a row that failed
 	failure error // of the last of them; nil if none did since the last answer about this place
+	lasting bool  // and it was told that it will not pass
 }
 
 // An outcome is what has become of a place.
@@ -137,7 +141,10 @@ func (l *line) hear(m driver.Push) {
 	defer l.mu.Unlock()
 	if p := l.places[m.Nonce]; p != nil {
 		l.settle(p, outcome{granted: true, grant: m.Grant, sent: p.listed, lasts: m.TTL, pushed: true})
-	} else if m.Nonce == "" {
+		return
+	}
+	l.c.undoer.answers(m.Nonce)
+	if m.Nonce == "" {
 		l.now = true
 		l.poke()
 	}
@@ -240,13 +247,20 @@ func (l *line) beat(budget time.Duration) {
 			standings[i].Err = err
 		}
 	}
+	if slices.ContainsFunc(standings, func(s driver.Standing) bool { return s.Err == nil }) {
+		l.c.undoer.answers("")
+	}
 	defer l.tell(l.failing(places, standings))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, p := range places {
 		s := standings[i]
 		switch {
-		case l.places[p.req.Ref.Nonce] != p || s.Err != nil: // settled meanwhile; or no answer
+		case s.Err != nil: // no answer
+		case l.places[p.req.Ref.Nonce] != p: // settled meanwhile, or given up
+			if s.Granted {
+				l.c.undoer.answers(p.req.Ref.Nonce)
+			}
 		case s.Granted:
 			l.settle(p, outcome{granted: true, grant: s.Grant, sent: sent, lasts: max(p.req.TTL, p.req.MinHold)})
 		case s.Place == 0:
@@ -261,17 +275,21 @@ func (l *line) beat(budget time.Duration) {
 // failuresTold is how many heartbeats have to fail before it is told: one or two are common where a primary changes.
 const failuresTold = 3
 
-// failing counts the heartbeats that failed, and returns what is to be told: once for each place, until one succeeds.
+// failing counts the heartbeats that failed, and returns what is to be told: once for each place, until one succeeds, and once more
+// if it has become a failure that will not pass.
 func (l *line) failing(places []*place, standings []driver.Standing) (events []Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, p := range places {
 		if standings[i].Err == nil {
-			p.failed, p.failure = 0, nil
+			p.failed, p.failure, p.lasting = 0, nil, false
 			continue
 		}
 		p.failure = standings[i].Err
-		if p.failed++; p.failed == failuresTold && l.places[p.req.Ref.Nonce] == p {
+		p.failed++
+		worse := lasts(p.failure) && !p.lasting
+		if (p.failed == failuresTold || p.failed > failuresTold && worse) && l.places[p.req.Ref.Nonce] == p {
+			p.lasting = lasts(p.failure)
 			name, key := splitStoreKey(p.req.Ref.Key)
 			events = append(events, Event{Kind: WaitFailing, Name: name, Key: key, Err: standings[i].Err})
 		}

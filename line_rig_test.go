@@ -24,8 +24,10 @@ type queued struct {
 	kept   []driver.Push                        //
 	hear   func(driver.Push)                    //
 	attend func([]*driver.AcquireRequest) error // before a heartbeat reaches the store
+	undo   func(driver.Ref) error               // before a release does
 	beats  int
 	renews int
+	undos  int
 }
 
 func (q *queued) Traits() driver.Traits {
@@ -84,6 +86,25 @@ func (q *queued) Renew(ctx context.Context, req *driver.RenewRequest) (driver.Gr
 	q.renews++
 	q.mu.Unlock()
 	return q.Driver.Renew(ctx, req)
+}
+
+func (q *queued) Release(ctx context.Context, req *driver.ReleaseRequest) error {
+	q.mu.Lock()
+	q.undos++
+	undo := q.undo
+	q.mu.Unlock()
+	if undo != nil {
+		if err := undo(req.Ref); err != nil {
+			return err
+		}
+	}
+	return q.Driver.Release(ctx, req)
+}
+
+func (q *queued) released() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.undos
 }
 
 func (q *queued) RenewBatch(ctx context.Context, reqs []*driver.RenewRequest) []driver.RenewResult {

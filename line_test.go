@@ -402,10 +402,36 @@ func TestR6LineOutlivesAStoreThatFails(t *testing.T) {
 	})
 }
 
+// A failure that will not pass is told once more, at once.
+func TestAWaitTellsThatTheStoreRefuses(t *testing.T) {
+	inLine(t, func(r *lineRig) {
+		lease := r.hold()
+		got := r.wait(r.Context(), r.lock(r.waiter, holdlock.LockOptions{}))
+		for i, fails := range []error{errAway, driver.ErrDenied, driver.ErrDamaged, errAway, driver.ErrDenied, nil, driver.ErrDenied} {
+			r.q.mu.Lock()
+			r.q.attend = func([]*driver.AcquireRequest) error { return fails }
+			r.q.mu.Unlock()
+			time.Sleep(10 * time.Second)
+			if n, want := r.events.of(holdlock.WaitFailing), []int{1, 2, 2, 2, 2, 2, 3}[i]; n != want {
+				r.Errorf("%d: %v was told %d times in all, want %d", i, fails, n, want)
+			}
+		}
+		r.q.mu.Lock()
+		r.q.attend = nil
+		r.q.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		release(r.T, lease)
+		if g := <-got; g.err != nil {
+			r.Error(g.err)
+		} else {
+			release(r.T, g.lease)
+		}
+	})
+}
+
 // A wait that ends while the store fails is told as the store's failure, with what was known of the holder. One that ends after
 // the store has answered again is told as held.
 func TestTheEndOfAWaitWhileTheStoreFails(t *testing.T) {
-	errAway := errors.New("connection refused")
 	for name, tc := range map[string]struct {
 		fails    error
 		from, to time.Duration // the heartbeats that fail

@@ -65,7 +65,9 @@ const (
 	Overlapped EventKind = "overlapped"
 	// Unseen: in shadow mode, the store failed, so that nobody can tell whether the run overlapped. It ran.
 	Unseen EventKind = "unseen"
-	// WaitFailing: somebody waits, and the store has begun to fail. The wait goes on; it ends as Granted, Skipped or Failed.
+	// WaitFailing: somebody waits, and the store has begun to fail. The wait goes on; it ends as Granted, Skipped or Failed. Whoever
+	// would rather end it where Err wraps driver.ErrDenied or ErrDamaged, which do not pass by themselves, ends its context; if a
+	// failure becomes one of these later, there is one more event.
 	WaitFailing EventKind = "wait failing"
 	// Lapsed: the term before ours ended without a release, so its work may have run beside ours. Its own holder, killed
 	// or paused, can never report that.

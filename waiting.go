@@ -17,6 +17,7 @@ func (a *attempt) stand(ctx context.Context) (lease *Lease, err error) {
 		return nil, err
 	}
 	defer c.end()
+	a.line = true
 	waited := false
 	defer func() { a.report(ctx, err, waited) }()
 	var held, failed error // the last answer about the lock itself, and of the store if that failed since
@@ -76,7 +77,7 @@ func (a *attempt) await(ctx context.Context, p *place) (*Lease, error) {
 	}
 	// Given up. If the key is ours by now or will be in the same moment, this gives it back.
 	failure := c.line.drop(p)
-	c.undoer.addRelease(a.lock, p.req.Ref, time.Time{}, time.Time{})
+	c.undoer.addPlace(a.lock, p.req.Ref)
 	if failure != nil {
 		return nil, a.lock.placeError(failure)
 	}
@@ -94,7 +95,7 @@ func (l *Lock) placeError(err error) *StoreError {
 func (a *attempt) take(ctx context.Context, p *place, o outcome) (*Lease, error) {
 	l, c := a.lock, a.lock.c
 	if err := c.begin(); err != nil {
-		c.undoer.addRelease(l, p.req.Ref, time.Time{}, time.Time{})
+		c.undoer.addPlace(l, p.req.Ref)
 		return nil, err
 	}
 	began := c.clock.now()
@@ -109,7 +110,7 @@ func (a *attempt) take(ctx context.Context, p *place, o outcome) (*Lease, error)
 		}
 		if err != nil {
 			c.end()
-			c.undoer.addRelease(l, p.req.Ref, time.Time{}, time.Time{})
+			c.undoer.addPlace(l, p.req.Ref)
 			if ctx.Err() != nil || errors.Is(err, errPassed) || errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrBroken) {
 				return nil, errPassed
 			}

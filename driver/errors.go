@@ -22,6 +22,9 @@ var (
 	// ErrDamaged: what stands at the key is not of this store's making, or of a newer version, so nothing can be said of the
 	// lock until somebody has looked at it. Nothing was changed, and waiting changes nothing.
 	ErrDamaged error = &unapplied{"what stands there cannot be read"}
+	// ErrDenied: the store has answered, and does not let us: a wrong password, or a right that is missing. Waiting changes nothing
+	// until somebody has changed something there.
+	ErrDenied = errors.New("the store does not let us")
 	// ErrNewer stands beside ErrDamaged or ErrBadRecord if what cannot be read is of a newer version of holdlock: a newer
 	// program can read it, and this one once it is upgraded.
 	ErrNewer = errors.New("it is of a newer version")

@@ -119,6 +119,7 @@ func (x *examination) useEverything() {
 			}
 			return err
 		}},
+		{"stand in line", func(ctx context.Context) error { return x.standInLine(ctx, req) }},
 		{"release", func(ctx context.Context) error { return x.d.Release(ctx, &driver.ReleaseRequest{Ref: req.Ref}) }},
 	}
 	bad := false
@@ -130,6 +131,8 @@ func (x *examination) useEverything() {
 		bad = true
 		v, harm := driver.Refuse, "locks do not work"
 		switch s.what {
+		case "stand in line":
+			harm = "whoever finds a lock taken fails at once and cannot wait, or waits in vain"
 		case "wait":
 			v, harm = driver.Caution, "waiters poll, and are woken late"
 		case "list":
@@ -144,8 +147,30 @@ func (x *examination) useEverything() {
 		x.counts()
 	}
 	if !bad {
-		x.fine("use", "acquire, renew, list, wait and release work")
+		x.fine("use", "acquire, renew, list, wait, stand in line and release work")
 	}
+}
+
+// standInLine takes a place behind a lock that is held, is handed the lock, and takes it again for the first one.
+func (x *examination) standInLine(ctx context.Context, first *driver.AcquireRequest) error {
+	if !x.d.traits.FIFO {
+		return nil
+	}
+	next := *first
+	next.Ref.Nonce = randomHex(16)
+	_, err := x.d.Enqueue(ctx, &next)
+	if !errors.As(err, new(*driver.HeldError)) {
+		return err
+	}
+	if err := x.d.Release(ctx, &driver.ReleaseRequest{Ref: first.Ref}); err != nil {
+		return err
+	}
+	s := x.d.Attend(ctx, []*driver.AcquireRequest{&next})[0]
+	if s.Err == nil && !s.Granted {
+		s.Err = errors.New("the lock was not passed on")
+	}
+	first.Ref.Nonce = next.Ref.Nonce
+	return s.Err
 }
 
 // counts looks at the records of what locks do, which nobody misses until a review knows nothing.
@@ -160,7 +185,7 @@ func (x *examination) counts() {
 
 func useAdvice(err error) string {
 	switch {
-	case redis.HasErrorPrefix(err, "NOPERM"):
+	case redis.HasErrorPrefix(err, "NOPERM"), strings.Contains(err.Error(), "lacks a right"):
 		return "ACL SETUSER with the rights that docs/stores/redis.md lists"
 	case redis.HasErrorPrefix(err, "READONLY"):
 		return "this is a replica: use the address of the primary, or redis+sentinel://"

@@ -24,6 +24,10 @@ func (x *examination) server(c redis.Cmdable, node string) {
 		return
 	}
 	s := &server{x, c, fields(text)}
+	if s.d.cluster == nil && (s.info["redis_mode"] == "cluster" || s.info["cluster_enabled"] == "1") {
+		s.say("mode", driver.Refuse, "a node of a Cluster (cluster-enabled), and the client is one for a single server",
+			"calls for several locks are refused (CROSSSLOT): leases are lost and waits do not end", "redis+cluster:// or redis.NewClusterClient, also with one node")
+	}
 	s.version()
 	primary := s.role()
 	if primary && s.quorum == nil { // a node of a quorum has none, or is refused

@@ -65,6 +65,15 @@ func TestDoctorOnBadServers(t *testing.T) {
 		"eviction some day": {func(t *testing.T) []driver.Diagnosis {
 			return diagnose(t, client(start(t, "--maxmemory-policy", "allkeys-lru").Addr), nil)
 		}, "eviction", driver.Caution, "CONFIG SET maxmemory-policy noeviction"},
+		"no right to pass a lock on": {func(t *testing.T) []driver.Diagnosis {
+			return diagnose(t, login(t, start(t), strings.Join(documentedACL(t), " ")+" -lpop"), nil)
+		}, "use", driver.Refuse, "LPOP"},
+		"node of a cluster": {func(t *testing.T) []driver.Diagnosis {
+			r := start(t, "--cluster-enabled", "yes")
+			r.Do(t, "CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+			testenv.Eventually(t, "it serves all slots", func() bool { return strings.Contains(r.Do(t, "CLUSTER", "INFO"), "cluster_state:ok") })
+			return diagnose(t, client(r.Addr), nil)
+		}, "mode", driver.Refuse, "redis+cluster://"},
 		"full": {func(t *testing.T) []driver.Diagnosis {
 			r := start(t)
 			r.Do(t, "CONFIG", "SET", "maxmemory", "1")
@@ -120,7 +129,7 @@ func TestDoctorOnBadServers(t *testing.T) {
 			return diagnose(t, login(t, start(t), "~* &* +@all -scan"), nil)
 		}, "use", driver.Caution, "holdlock ls"},
 		"no right to count": {func(t *testing.T) []driver.Diagnosis {
-			return diagnose(t, login(t, start(t), "~holdlock:{:* &* +@all"), nil)
+			return diagnose(t, login(t, start(t), "~holdlock:{:* ~holdlock:p:* &* +@all"), nil)
 		}, "counts", driver.Caution, "reviews know nothing"},
 		"far away": {func(t *testing.T) []driver.Diagnosis {
 			p := testenv.StartProxy(t, start(t).Addr, func(up bool, _ []byte) testenv.Verdict {

@@ -40,6 +40,7 @@ type Driver struct {
 	jobs    listCache // of records of jobs
 	undone  listCache // of those that are not done
 	hung    atomic.Int64
+	told    sync.Once // see notPassed
 
 	closing chan struct{}
 	close   sync.Once
@@ -320,6 +321,9 @@ func (d *Driver) ended(verb, key string, reply any, err error) error {
 	case err != nil:
 		return d.failure(verb, key, err)
 	case word == "K":
+		if len(rest) == 1 {
+			d.notPassed(key, rest[0])
+		}
 		return nil
 	case word == "g" || word == "b":
 		return goneError(verb, key, word, rest)
@@ -327,6 +331,15 @@ func (d *Driver) ended(verb, key string, reply any, err error) error {
 		return d.failure(verb, key, fmt.Errorf("another program holds it and cannot be told; break it with Now (%w)", driver.ErrNotApplied))
 	}
 	return d.failure(verb, key, fmt.Errorf("the script answered %v", reply))
+}
+
+// notPassed tells, once, that a key was freed and could not be handed to who waits for it. They find it by their heartbeats, if they
+// may what this user may not.
+func (d *Driver) notPassed(key, why string) {
+	d.told.Do(func() {
+		d.log.Warn("a lock that was freed could not be passed to the next in line", "key", key, "store", d.traits.Location,
+			"error", adviseRights(errors.New(why)))
+	})
 }
 
 // term is parseSlot for this store.

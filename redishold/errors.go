@@ -15,7 +15,7 @@ import (
 // failure makes the error of a call that the store did not answer. The server's or the client library's own error stays
 // reachable with errors.As.
 func failure(verb, key string, err error) error {
-	err = adviseMemory(adviseTLS(err))
+	err = adviseRights(adviseMemory(adviseTLS(err)))
 	if damaged(err) {
 		err = fmt.Errorf("%w: %w", driver.ErrDamaged, err)
 	}
@@ -27,6 +27,9 @@ func failure(verb, key string, err error) error {
 
 // failure is the failure of a call about one lock. It names the key of what stands there and cannot be read.
 func (d *Driver) failure(verb, key string, err error) error {
+	if d.cluster == nil {
+		err = adviseCluster(err)
+	}
 	if errors.Is(err, driver.ErrNewer) { // not to be deleted
 		err = fmt.Errorf("key %s: %w", strings.Join(d.keys(key), " and key "), err)
 	} else if damaged(err) || errors.Is(err, driver.ErrDamaged) {
@@ -63,6 +66,39 @@ func adviseMemory(err error) error {
 		return fmt.Errorf("the server is out of memory: make room, or raise its maxmemory: %w", err)
 	}
 	return err
+}
+
+// adviseRights says where to look for a right that is missing, and that a login is wrong. A script is not told which one it was.
+func adviseRights(err error) error {
+	text := err.Error()
+	for _, sign := range []string{"NOPERM", "can't run this command", "can't access at least one of the keys", "Unknown Redis command called from script"} {
+		if strings.Contains(text, sign) {
+			return &denied{fmt.Errorf("this user lacks a right, see Rights in docs/stores/redis.md (the server's ACL LOG says which): %w", err)}
+		}
+	}
+	if wrongLogin(err) {
+		return &denied{err}
+	}
+	return err
+}
+
+// adviseCluster says what a client for one server has met that is told of the slots of a Cluster. One lock at a time would work on a
+// Cluster of one node; calls for several cannot.
+func adviseCluster(err error) error {
+	if redis.HasErrorPrefix(err, "CROSSSLOT") || redis.HasErrorPrefix(err, "MOVED") {
+		return &denied{fmt.Errorf("the server is a node of a Cluster (cluster-enabled), which takes a client for Clusters, also with one node: "+
+			"redis+cluster:// or redis.NewClusterClient: %w", err)}
+	}
+	return err
+}
+
+// denied makes an error driver.ErrDenied too, which says no more than it does.
+type denied struct{ error }
+
+func (d *denied) Unwrap() []error { return []error{d.error, driver.ErrDenied} }
+
+func wrongLogin(err error) bool {
+	return redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS")
 }
 
 // adviseTLS says what a handshake that met no TLS most likely means.

@@ -117,14 +117,18 @@ func (h *hub) subscribe(ctx context.Context) error {
 
 var errBarred = fmt.Errorf("the user may not subscribe (%w)", driver.ErrNotApplied)
 
-// bar remembers that the user may not subscribe, and says so once.
+// bar remembers that the user may not subscribe, or is not let in, and says so once.
 func (h *hub) bar(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.barred = time.Now().Add(h.barredFor)
 	if !h.warned {
 		h.warned = true
-		h.d.log.Warn("waiting works by polling: the Redis user may not subscribe to the channels of holdlock",
+		why := "may not subscribe to the channels of holdlock"
+		if wrongLogin(err) {
+			why = "is not let in"
+		}
+		h.d.log.Warn("waiting works by polling: the Redis user "+why,
 			"store", h.d.traits.Location, "channels", h.d.channel()+"*", "error", err)
 	}
 }
@@ -163,7 +167,8 @@ func (h *hub) listen(sub *redis.PubSub) {
 			asked = false
 		case errors.As(err, &silent) && silent.Timeout() && !asked:
 			asked = sub.Ping(ctx) == nil
-		case !asked && redis.HasErrorPrefix(err, "NOPERM"): // nothing else was sent: it may not subscribe any more
+		case !asked && redis.HasErrorPrefix(err, "NOPERM"), // nothing else was sent: it may not subscribe any more
+			wrongLogin(err): // each try would be in the server's log
 			if sub = h.refused(sub, err); sub == nil {
 				return
 			}

@@ -212,9 +212,11 @@ func TestAnotherVersionIsRefused(t *testing.T) {
 		released := d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref, Undo: true})
 		broken := d.Break(t.Context(), &driver.BreakRequest{Ref: req.Ref, By: "x", Now: true})
 		_, _, looked := d.Inspect(t.Context(), "k")
-		for what, err := range map[string]error{
-			"Acquire": acquired, "Renew": renewed, "Release": released, "Break": broken, "Inspect": looked,
-		} {
+		all := map[string]error{"Acquire": acquired, "Renew": renewed, "Release": released, "Break": broken, "Inspect": looked}
+		if !plain {
+			all["Attend"] = d.Attend(t.Context(), []*driver.AcquireRequest{req})[0].Err
+		}
+		for what, err := range all {
 			var held *driver.HeldError
 			if err == nil || errors.As(err, &held) || errors.Is(err, driver.ErrGone) || !strings.Contains(err.Error(), "newer") {
 				t.Errorf("%s of what another version wrote: %v", what, err)

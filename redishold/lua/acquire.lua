@@ -8,6 +8,7 @@ if s then
   if sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
   flag = beside(s)
   if flag == '+' and free(s) <= now and STRIDE == 1 then s = promote(KEYS[1], line, s) or s end
+  if refused then return refused end
   if holds(s, mine) and state(s) == 'H' then -- the reply was lost: the caller counts from this try
     if now + ttl > free(s) then
       s = sub(s, 1, 3) .. digits(now + ttl) .. sub(s, 20)
@@ -24,6 +25,8 @@ if s then
       if find(n.err, 'WRONGTYPE', 1, true) then return {'L'} end
       return n
     end
+    local may = redis.pcall('LPOP', line, 0)  -- whoever stands in line has to be able to pass the key on
+    if may and may.err then return {err = may.err .. ' (LPOP)'} end
     redis.call('PEXPIRE', line, LINE)  -- before, so that who lacks the right leaves no line without expiry
     if flag ~= '+' then redis.call('SETRANGE', KEYS[1], 2, '+') end  -- likewise, so that no place stands there that no release looks for
     n = n and n + 1 or redis.call('RPUSH', line, place)

@@ -12,8 +12,8 @@ local function look(slot, line)
   local s = known[slot]
   if s == nil then
     s = redis.call('GET', slot)
-    if s and sub(s, 1, 1) ~= '1' then s = 'V' end
-    if s ~= 'V' and (not s or free(s) <= now) then s = promote(slot, line, s) or s end
+    if not s or sub(s, 1, 1) == '1' and free(s) <= now then s = promote(slot, line, s) or s end
+    if refused then error(refused) end
   end
   known[slot] = s
   return s
@@ -24,8 +24,8 @@ local function attend(i)
   local place, ttl = ARGV[i + 1], tonumber(ARGV[i + 2])
   local slot, line = KEYS[i], KEYS[i + 1]
   local s = look(slot, line)
-  if s == 'V' then
-    return {'V'}
+  if s and sub(s, 1, 1) ~= '1' then
+    return {'V', sub(s, 1, 20)}
   elseif s and holds(s, sub(place, 1, 32)) and state(s) == 'H' then
     if now + ttl > free(s) then
       s = sub(s, 1, 3) .. digits(now + ttl) .. sub(s, 20)

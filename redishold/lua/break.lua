@@ -11,4 +11,4 @@ if ARGV[3] == '1' then ends = 0 end -- since ever, whatever the clock does
 s = '1B' .. beside(s) .. digits(ends) .. sub(s, 20, 84) .. '\n' .. holder .. '\n' .. ARGV[2] .. '\n' .. prior .. '\n' .. undone
 save(1, s, true)
 if ARGV[3] == '1' and beside(s) == '+' then freed(s) end
-return {'K'}
+return {'K', refused and refused.err}

@@ -7,6 +7,7 @@ if r and r.fail then return r.fail end
 local s = load(1)
 if s and sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
 if s and beside(s) == '+' and free(s) <= now then s = promote(KEYS[1], KEYS[1] .. ':q', s) or s end
+if refused then return refused end
 local taken = s and free(s) > now
 local again = s and holds(s, mine)
 

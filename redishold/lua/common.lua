@@ -85,11 +85,18 @@ local function apart(f, i)
   return answer, text and not find(text, 'WRONGTYPE', 1, true) and not find(text, 'user_script', 1, true)
 end
 
+-- refused is the server's error if it has refused to look for the next in line: that says nothing about whether somebody waits.
+local refused
+
 -- promote hands a free key to the first in line whose process is alive, for the claim, and tells it. It returns the new
--- slot, or nil if nobody waits. s is the slot, if there is one.
+-- slot, or nil if nobody waits or the server has refused. s is the slot, if there is one.
 local function promote(slot, line, s)
   while true do
     local e = redis.pcall('LPOP', line)
+    if type(e) == 'table' and not find(e.err, 'WRONGTYPE', 1, true) then
+      refused = {err = e.err .. ' (LPOP)'}
+      return nil
+    end
     if type(e) ~= 'string' then return nil end  -- empty, or not ours: whoever enqueues is told
     local process = sub(e, 33, 48)
     local seen = redis.pcall('EXISTS', (ALIVE or slot .. ':p:') .. process)

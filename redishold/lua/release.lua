@@ -23,7 +23,7 @@ if holds(s, mine) then
     live(undone) .. tomb
   save(1, new, true)
   if flag == '+' then freed(new) end
-  return {'K'}
+  return {'K', refused and refused.err}
 end
 local holder, broken, prior, undone = texts(s)
 local answer = {'g'}

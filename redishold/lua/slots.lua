@@ -8,7 +8,7 @@ local function save(i, s, oom) put(KEYS[i], s, oom) end
 local function freed(s)
   local is = free(s) <= now
   if is and promote(KEYS[1], KEYS[2], s) then return end
-  if not wake(KEYS[3]) and is then
+  if not wake(KEYS[3]) and is and not refused then
     redis.pcall('SETRANGE', KEYS[1], 2, '-')  -- neither line nor watchers; should it fail, the next release looks once more
   end
 end

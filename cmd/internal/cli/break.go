@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/holdlock/holdlock"
@@ -39,8 +41,8 @@ func (b *breakCmd) Run(g *globals) error {
 			if err := g.print(info); err != nil {
 				return err
 			}
-			g.say("dry-run", fmt.Sprintf("nothing was changed; to end this term: holdlock break --token %d --reason WHY %s",
-				info.Token, lockName(name, key)), nil)
+			g.say("dry-run", fmt.Sprintf("nothing was changed; to end this term: holdlock break%s --token %d --reason WHY %s",
+				g.again(), info.Token, lockName(name, key)), nil)
 			return nil
 		}
 		by := user() + ": " + b.Reason
@@ -56,4 +58,29 @@ func (b *breakCmd) Run(g *globals) error {
 		g.say("broken", text, fieldsOf(info))
 		return nil
 	})
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// again is the part of a command line that says where the lock is. A URL that may hold a secret is left to the reader.
+func (g *globals) again() string {
+	var b strings.Builder
+	for _, url := range g.stores().URLs {
+		if strings.Contains(url, "@") || strings.Contains(strings.ToLower(url), "passw") {
+			url = "URL"
+		}
+		b.WriteString(" --store " + shellWord(url))
+	}
+	if g.Namespace != "" {
+		b.WriteString(" --namespace " + shellWord(g.Namespace))
+	}
+	return b.String()
+}
+
+// shellWord is a word as a shell reads it.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -129,10 +129,11 @@ func (s *session) sleep(d time.Duration) error {
 
 // endedBy is the end of a wait by a signal.
 func (s *session) endedBy(n syscall.Signal) error {
-	return &exitError{
-		code: 128 + int(n), kind: "signal",
-		err: fmt.Errorf("ended by signal %s before lock %s was ours; nothing was run", n, readable(s.r.Lock)),
+	text := "ended by signal %s before lock %s was ours; nothing was run"
+	if s.again {
+		text = "ended by signal %s before lock %s was ours again; the command had run, and was ended when the lock was lost"
 	}
+	return &exitError{code: 128 + int(n), kind: "signal", err: fmt.Errorf(text, n, readable(s.r.Lock))}
 }
 
 // mayPass says whether an error is about a store that may be usable later without anybody doing something here: it is not
@@ -145,18 +146,8 @@ func mayPass(err error) bool {
 		errors.Is(err, holdlock.ErrShutdown) {
 		return false
 	}
-	var many *quorumhold.NoMajorityError
-	if errors.As(err, &many) { // a few nodes with a wrong password do not matter, a majority does
-		shut := 0
-		for _, n := range many.Nodes {
-			if shutOut(n.Err) {
-				shut++
-			}
-		}
-		return shut <= many.Of-many.Need
-	}
-	if shutOut(err) {
-		return false
+	if errors.As(err, new(*quorumhold.NoMajorityError)) || lasts(err) {
+		return !lasts(err)
 	}
 	var ended *pgconn.PgError
 	if errors.As(err, &ended) && (strings.HasPrefix(ended.Code, "57P") || strings.HasPrefix(ended.Code, "08")) {
@@ -168,9 +159,24 @@ func mayPass(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
+// lasts is shutOut, also for a store of several: a few nodes with a wrong password do not matter, a majority does.
+func lasts(err error) bool {
+	var many *quorumhold.NoMajorityError
+	if !errors.As(err, &many) {
+		return shutOut(err)
+	}
+	shut := 0
+	for _, n := range many.Nodes {
+		if shutOut(n.Err) {
+			shut++
+		}
+	}
+	return shut > many.Of-many.Need
+}
+
 // shutOut says whether the store has answered, and somebody has to change something before it will do.
 func shutOut(err error) bool {
-	if errors.Is(err, pghold.ErrSchema) || errors.Is(err, quorumhold.ErrMismatch) {
+	if errors.Is(err, driver.ErrDenied) || errors.Is(err, pghold.ErrSchema) || errors.Is(err, quorumhold.ErrMismatch) {
 		return true
 	}
 	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE"} {

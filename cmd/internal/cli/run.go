@@ -109,7 +109,7 @@ func (r *runCmd) Run(g *globals) error {
 	if err != nil {
 		return err
 	}
-	s := &session{g: g, job: job, r: r, renewed: make(chan struct{}, 1), signals: make(chan os.Signal, 16)}
+	s := &session{g: g, job: job, r: r, renewed: make(chan struct{}, 1), signals: make(chan os.Signal, 16), refused: make(chan struct{}, 1)}
 	signal.Notify(s.signals, guard.Signals()...)
 	defer signal.Stop(s.signals)
 	apart, book, err := g.openLedger()
@@ -160,9 +160,12 @@ type session struct {
 	job     *once.Options // of the job that is to run once, or nil
 	renewed chan struct{} // the lease has a new deadline
 	signals chan os.Signal
-	stop    os.Signal   // asked the command to end, by way of us, or nil
-	failing atomic.Bool // renewals fail, and this was told
+	stop    os.Signal     // asked the command to end, by way of us, or nil
+	refused chan struct{} // the store does not let us wait
+	failing atomic.Bool   // renewals fail, and this was told
+	ran     atomic.Uint64 // the token of the last term of this run that was lost, and whose command has been ended; 0 if there is none
 	counts  *counts
+	again   bool // the command has run before, see runCmd.Restart
 }
 
 // Observe implements holdlock.Observer.
@@ -183,8 +186,20 @@ func (s *session) Observe(e holdlock.Event) {
 			s.g.say("renew-failed", fmt.Sprintf("lock %s could not be renewed and is tried again: %v", lockName(e.Name, e.Key), e.Err), nil)
 		}
 	case holdlock.WaitFailing:
+		if lasts(e.Err) || errors.Is(e.Err, holdlock.ErrDamaged) {
+			select {
+			case s.refused <- struct{}{}:
+			default:
+			}
+			return // the wait ends, and says why
+		}
 		s.g.say("wait-failing", fmt.Sprintf("lock %s is still waited for, and the store fails: %v", lockName(e.Name, e.Key), e.Err), nil)
 	case holdlock.Lapsed:
+		if ours := s.ran.Load(); e.Prior != nil && ours != 0 && uint64(e.Prior.Token) == ours {
+			s.g.say("lapsed", fmt.Sprintf("the last holder of lock %s was this run (token %d, %s), whose command was ended when the lock was lost",
+				lockName(e.Name, e.Key), ours, e.Ending), nil)
+			return
+		}
 		text := fmt.Sprintf("the last holder of lock %s never gave it back (%s); its work may have overlapped with this run",
 			lockName(e.Name, e.Key), e.Ending)
 		if e.Prior != nil {
@@ -216,6 +231,8 @@ func (s *session) once(p *patience) error {
 			lockName(s.lock.Name(), s.lock.Key()), res.Unkillable), nil)
 		return s.ended(res, lease.Err())
 	}
+	s.ran.Store(uint64(lease.Token()))
+	s.again = true
 	if lease.Err() == nil {
 		s.counts.cutOff(res.Ended, s.failing.Load())
 	}
@@ -237,10 +254,18 @@ func (s *session) told(err error) {
 	}
 }
 
-// acquire waits for the lock. A signal that would end the command ends the wait.
+// errWaitRefused is the end of a wait by what the store has answered, which is told before it.
+var errWaitRefused = errors.New("somebody has to do something about that first")
+
+// acquire waits for the lock. A signal that would end the command ends the wait, and so does a store that does not let us.
 func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, end := context.WithCancelCause(context.Background())
+	cancel := func() { end(nil) }
 	defer cancel()
+	select {
+	case <-s.refused: // of an earlier wait
+	default:
+	}
 	type answer struct {
 		lease *holdlock.Lease
 		err   error
@@ -269,6 +294,8 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 		select {
 		case a := <-got:
 			return a.lease, a.err
+		case <-s.refused:
+			end(errWaitRefused)
 		case sig := <-s.signals:
 			n, ok := sig.(syscall.Signal)
 			if !ok || !slices.Contains(ending, n) {

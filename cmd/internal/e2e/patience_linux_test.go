@@ -143,8 +143,31 @@ func TestRestartWithoutStore(t *testing.T) {
 	eventually(t, "it waits for the store", func() bool { return strings.Contains(p.stderr(), "is tried again for as long as it takes") })
 	r.Restart(t)
 	eventually(t, "the command runs again", func() bool { return runs() == 2 })
+	r.Kill()
+	eventually(t, "it waits once more", func() bool { return strings.Count(p.stderr(), "waiting for the lock to start the command again") == 2 })
 	p.signal(syscall.SIGTERM)
-	if out := p.wait(); out.code != 128+15 {
-		t.Errorf("%+v, want 143", out)
+	if out := p.wait(); out.code != 128+15 || strings.Contains(out.err, "nothing was run") || !strings.Contains(out.err, "the command had run") {
+		t.Errorf("%+v, want 143, and that it had run", out)
+	}
+}
+
+// TestRestartAfterALapse stops the server until the term has run out: the next term of the same run is told of itself, and not of
+// work that may have overlapped.
+func TestRestartAfterALapse(t *testing.T) {
+	t.Parallel()
+	r := testenv.StartRedis(t)
+	b := newBox(t)
+	b.onRedis("redis://" + r.Addr)
+	p := b.start("run", "job", "--ttl", "2s", "--restart", "--", "sh", "-c", "echo run >> runs; exec sleep 600")
+	runs := func() int { return strings.Count(read(b.path("runs")), "run") }
+	eventually(t, "the command runs", func() bool { return runs() == 1 })
+	r.Freeze(t)
+	eventually(t, "the lock is lost", func() bool { return strings.Contains(p.stderr(), "to start the command again") })
+	eventually(t, "the term runs out", func() bool { return strings.Contains(p.stderr(), "is tried again") })
+	r.Thaw(t)
+	eventually(t, "the command runs again", func() bool { return runs() == 2 })
+	p.signal(syscall.SIGTERM)
+	if out := p.wait(); strings.Contains(out.err, "may have overlapped") {
+		t.Errorf("%+v, want nothing of an overlap with itself", out)
 	}
 }
