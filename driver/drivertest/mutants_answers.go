@@ -356,11 +356,11 @@ func answerMutants() []Mutant {
 			Wrap:  granting(func(g *driver.Grant) { g.Previous = driver.Lapsed }),
 		},
 		{
-			Name:  "tells its own token as that of the term before",
+			Name:  "tells a token that no term before has had",
 			Cases: []string{"R10/TheTokenOfAReleasedTerm"},
 			Wrap: granting(func(g *driver.Grant) {
 				if g.Previous == driver.Released {
-					g.PriorToken = g.Token
+					g.PriorToken = g.Token + 1
 				}
 			}),
 		},

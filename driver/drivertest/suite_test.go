@@ -120,7 +120,7 @@ func tokenless(d driver.Driver) driver.Driver {
 	return withTraits(func(t *driver.Traits) { t.Fencing = driver.NoTokens })(bend(func(b *bent) {
 		b.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
 			g, err := b.Driver.Acquire(ctx, req)
-			g.Token = 0
+			g.Token, g.PriorToken = 0, 0
 			if g.Prior != nil {
 				prior := *g.Prior
 				prior.Token, g.Prior = 0, &prior
