@@ -361,8 +361,12 @@ func TestAnswersOfTurns(t *testing.T) {
 				return fmt.Sprintf("%d: %+v, %v", i, members[i].turn, members[i].err)
 			}
 		}
-		for _, reply := range []any{nil, "", "0000000000000007nK", "0000000000000007nKKr000000000000005", []any{"0000000000000007n??K", "one alone"}, []any{"0000000000000007nKnK", "too many"},
-			"0000000000000007nKnKK", 7} {
+		for _, reply := range []any{
+			nil, "", "0000000000000007nK", "0000000000000007nKKr000000000000005",
+			[]any{"0000000000000007n??K", "one alone"},
+			[]any{"0000000000000007nKnK", "too many"},
+			"0000000000000007nKnKK", 7,
+		} {
 			answer(members, reply, nil)
 			for i, m := range members {
 				if m.err == nil {
