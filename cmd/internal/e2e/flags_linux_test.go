@@ -162,7 +162,7 @@ func TestWait(t *testing.T) {
 		t.Errorf("%+v, want 75", r)
 	}
 	contains(t, "the skip", r.err, "job", "pid ", "--wait 300ms is over")
-	if r := b.run("run", "job", "--wait", "1ms", "--quiet", "--", "echo", "twice"); r != (result{75, "", ""}) {
+	if r := b.run("run", "job", "--wait", "200ms", "--quiet", "--", "echo", "twice"); r != (result{75, "", ""}) {
 		t.Errorf("--quiet: %+v", r)
 	}
 	waiter := b.start("run", "job", "--wait", "1h", "--", "echo", "next")
