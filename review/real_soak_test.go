@@ -227,7 +227,8 @@ func (r *real) declaredFor5Days(lock string) {
 	defer d.Close()
 	book, _ := driver.As[driver.Ledger](d)
 	if err := book.UpdateRecords(context.Background(), 0, []string{lock}, func(_ string, old []byte) []byte {
-		return regexp.MustCompile(`"f":(\d+)(\d{2})`).ReplaceAll(old, []byte(`"f":${1}00`))
+		older := regexp.MustCompile(`"f":(\d+)(\d{2})`).ReplaceAll(old, []byte(`"f":${1}00`))
+		return regexp.MustCompile(`"u":1\b`).ReplaceAll(older, []byte(`"u":31`)) // in use on each of the last five days
 	}); err != nil {
 		r.Error(err)
 	}
