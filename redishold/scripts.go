@@ -57,9 +57,9 @@ type scripts struct {
 }
 
 // newScripts makes the scripts of a driver, with the names of its channels and of what says that a process is alive. gate
-// stands before what they do.
+// stands before what they do, at a node of a quorum, which tells the tokens of terms that were released.
 func newScripts(plain bool, channel, alive, gate string) *scripts {
-	names := fmt.Sprintf("local CHANNEL, ALIVE = '%s', %s\nlocal time = redis.call('TIME')\n", channel, alive) + gate
+	names := fmt.Sprintf("local CHANNEL, ALIVE, TELL = '%s', %s, %v\nlocal time = redis.call('TIME')\n", channel, alive, gate != "") + gate
 	common := luaCommon
 	if plain {
 		common += luaPlain

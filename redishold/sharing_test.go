@@ -355,14 +355,14 @@ func TestAnswersOfTurns(t *testing.T) {
 	type answers func(members []*member, reply any, err error)
 	wrong := func(answer answers) string {
 		members := []*member{{}, {}, {}, {}}
-		answer(members, []any{"0000000000000007n?r0000000000000005?", "second", refusal("ERR fourth")}, nil)
-		for i, want := range []turn{{word: 'n', now: 7}, {word: '?', now: 7, rest: "second"}, {word: 'r', now: 7, last: 5}, {word: '?', now: 7, rest: refusal("ERR fourth")}} {
+		answer(members, []any{"0000000000000007n?t0000000000000005?", "second", refusal("ERR fourth")}, nil)
+		for i, want := range []turn{{word: 'n', now: 7}, {word: '?', now: 7, rest: "second"}, {word: 't', now: 7, last: 5}, {word: '?', now: 7, rest: refusal("ERR fourth")}} {
 			if members[i].turn != want || (members[i].err != nil) != (i == 3) {
 				return fmt.Sprintf("%d: %+v, %v", i, members[i].turn, members[i].err)
 			}
 		}
 		for _, reply := range []any{
-			nil, "", "0000000000000007nK", "0000000000000007nKKr000000000000005",
+			nil, "", "0000000000000007nK", "0000000000000007nKKt000000000000005",
 			[]any{"0000000000000007n??K", "one alone"},
 			[]any{"0000000000000007nKnK", "too many"},
 			"0000000000000007nKnKK", 7,

@@ -34,10 +34,10 @@ type turn struct {
 
 // Words of turn.lua.
 const (
-	wordGeneral  = '?'
-	wordKept     = 'K' // as in the answer of release.lua
-	wordNone     = 'n' // granted, and there was no term before
-	wordReleased = 'r' // granted, and the term before was released; its token follows
+	wordGeneral = '?'
+	wordKept    = 'K' // as in the answer of release.lua
+	wordNone    = 'n' // granted, and there was no term before
+	wordTold    = 't' // granted, and the term before was released; its token follows
 )
 
 // turns says whether this store has the script.
@@ -131,7 +131,7 @@ func readTurns(members []*member, text string, rest []any) error {
 		}
 		r.turn.now, r.turn.word, text = now, text[0], text[1:]
 		switch r.turn.word {
-		case wordReleased:
+		case wordTold:
 			if r.turn.last, text, err = cutDigits(text); err != nil {
 				return err
 			}

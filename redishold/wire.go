@@ -30,8 +30,8 @@ import (
 //	           how the one before ended, with u instead of n
 //	84         four lines, each begun by a newline:
 //	           holder, JSON; by whom it was broken, a JSON string, or empty;
-//	           prior: token, start, nonce, holder, tab, by whom broken, of the term before if it lapsed or was broken; its
-//	           token alone if it was released;
+//	           prior: token, start, nonce, holder, tab, by whom broken, of the term before if it lapsed or was broken; at
+//	           a node of a quorum its token alone if it was released;
 //	           undone: nonces not to be granted any more, each followed by 16 digits: until when
 //
 // A place in line is: nonce, 32; process, 16; TTL in µs, 16 digits; holder, JSON. The process is alive while the key

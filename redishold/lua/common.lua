@@ -1,5 +1,5 @@
 -- What all scripts begin with. See wire.go for the layout of a slot. Time stands still while a script runs.
--- The driver puts CHANNEL and ALIVE before, the names of what belongs to processes, and time, the answer of TIME; on a Cluster
+-- The driver puts CHANNEL, ALIVE and TELL before, the names of what belongs to processes, and time, the answer of TIME; on a Cluster
 -- a process is alive for each key, and ALIVE is nil.
 local find, sub, match, format = string.find, string.sub, string.match, string.format
 local now = time[1] * 1000000 + time[2]
@@ -61,15 +61,15 @@ local function put(key, s, oom)
 end
 
 -- after returns how the term of a slot that is free has ended, what is told of it, and what is to be refused. Of one that was
--- released its token is told.
+-- released its token is told, by a node of a quorum.
 local function after(s)
   local st = state(s)
-  if st == 'R' and #s == 88 and sub(s, 84, 84) == 'n' then return 'r', sub(s, 20, 35), '' end
+  if st == 'R' and #s == 88 and sub(s, 84, 84) == 'n' then return 'r', TELL and sub(s, 20, 35) or '', '' end
   local holder, broken, _, undone = texts(s)
   undone = live(undone)
   if st == 'R' then
     local e = sub(s, 84, 84)
-    if e == 'n' then return 'r', sub(s, 20, 35), undone end
+    if e == 'n' then return 'r', TELL and sub(s, 20, 35) or '', undone end
     return e == 'u' and 'n' or e, (select(3, texts(s))), undone  -- the last one was undone
   end
   if st == 'N' then return 'n', '', undone end

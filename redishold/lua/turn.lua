@@ -1,7 +1,7 @@
 -- Takes and gives back several locks in one call. KEYS: the slots (on a Cluster, where there is one slot, what stands beside
 -- it as well, so that the call goes to their node). ARGV, for each slot: see turn.go. Answers a text: the time, 16 digits, then
--- one word for each: n, granted with the time or the floor as its token, and nothing before; r and 16 digits, likewise, after a
--- release of the term with that token; K, given back; ? for whatever else is to be answered. If there is a ?, it answers a list of that text and of those answers.
+-- one word for each: n or r, granted with the time or the floor as its token, and how the term before ended; t and 16 digits, likewise,
+-- after a release of the term with that token (TELL); K, given back; ? for whatever else is to be answered. If there is a ?, it answers a list of that text and of those answers.
 --
 -- The common cases are decided here, before general sets anything up: the key is free since a release, or was never had, and
 -- nothing stands beside it; it is held, and a place in line is wanted; the term stands, and the key is free at once or the next
@@ -56,9 +56,10 @@ local function take(key, a)
     keep = ttl <= '0000003600000000' and '90000000' or format('%.0f', math.ceil(ttl / 1000) + 86400000)
   end
   local ending, last = 'n', ''
-  if s then ending, last = 'r', sub(s, 20, 35) end
+  if s then ending = 'r' end
+  if s and TELL then last = sub(s, 20, 35) end
   local r = ask('SET', key, '1H-' .. till .. token .. now .. mine .. ending .. '\n' .. sub(a, 82) .. '\n\n' .. last .. '\n', 'PX', keep)
-  return r.ok and ending .. last
+  return r.ok and (last == '' and ending or 't' .. last)
 end
 
 -- pass makes the first in line whose process is alive the owner, for the claim.
@@ -72,9 +73,9 @@ local function pass(key, s)
       token = token < now and now or format('%016.0f', token + 1)
       if claim > '0000000003000000' then claim = '0000000003000000' end
       local r = ask('SET', key, '1H+' .. format('%016.0f', time[1] * 1000000 + time[2] + claim) .. token .. now .. sub(e, 1, 32) ..
-        'r\n' .. sub(e, 65) .. '\n\n' .. sub(s, 20, 35) .. '\n', 'PX', format('%.0f', math.ceil(claim / 1000) + 86400000))
+        'r\n' .. sub(e, 65) .. '\n\n\n', 'PX', format('%.0f', math.ceil(claim / 1000) + 86400000))
       if not r.ok then return nil end
-      ask('PUBLISH', CHANNEL .. process, sub(e, 1, 32) .. token .. claim .. 'r' .. sub(s, 20, 35))
+      ask('PUBLISH', CHANNEL .. process, sub(e, 1, 32) .. token .. claim .. 'r')
       return 'K'
     end
   end
