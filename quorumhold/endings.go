@@ -79,8 +79,7 @@ func endOfOne(tell []driver.Grant, need int) (how driver.Ending, sure bool) {
 // about as long as the vote has taken.
 func (a *attempt) ending(ctx context.Context, took time.Duration) driver.Grant {
 	t, d := a.term, a.d
-	wait := time.NewTimer(min(max(took, pauseMin), pauseMax))
-	defer wait.Stop()
+	var late <-chan time.Time // made when it is needed: nearly always all say the same
 	for {
 		var told []driver.Grant
 		open := 0
@@ -98,9 +97,14 @@ func (a *attempt) ending(ctx context.Context, took time.Duration) driver.Grant {
 		if sure || open == 0 {
 			return g
 		}
+		if late == nil {
+			wait := time.NewTimer(min(max(took, pauseMin), pauseMax))
+			defer wait.Stop()
+			late = wait.C
+		}
 		select {
 		case <-t.changed:
-		case <-wait.C:
+		case <-late:
 			return g
 		case <-ctx.Done():
 			return g
