@@ -144,8 +144,8 @@ func (n *quorumNode) mark() string { return n.quorum.ns + ":quorum" }
 
 func (n *quorumNode) gate(strict bool) string {
 	q := n.quorum
-	return fmt.Sprintf("local MARK, NAME, PRINT, MEMBERS, SPAN, DURABLE, STRICT = \"%s\", \"%s\", \"%s\", \"%s\", %d, %t, %t\n",
-		n.mark(), plain(n.name), q.print, q.members, q.span.Microseconds(), q.opts.Durable, strict) + luaGate
+	return fmt.Sprintf("local MARK, NAME, PRINT, MEMBERS, KEEP, SPAN, DURABLE, STRICT = \"%s\", \"%s\", \"%s\", \"%s\", %d, %d, %t, %t\n",
+		n.mark(), plain(n.name), q.print, q.members, keepMark.Milliseconds(), q.span.Microseconds(), q.opts.Durable, strict) + luaGate
 }
 
 // A quorumNode is one server of a quorum. What is not written out here goes to the server as it is.

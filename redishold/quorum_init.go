@@ -90,7 +90,7 @@ func InitQuorum(ctx context.Context, clients []redis.UniversalClient, opts *Quor
 	for i, n := range nodes {
 		text := strings.Join([]string{"1", q.print, runs[i], "0", "@", plain(n.name), q.members}, "\n")
 		done, err := bounded(ctx, n.Driver, func(ctx context.Context) (int, error) {
-			return n.client.Eval(ctx, luaInit, []string{n.mark()}, text).Int()
+			return n.client.Eval(ctx, luaInit, []string{n.mark()}, text, keepMark.Milliseconds()).Int()
 		})
 		switch {
 		case err != nil:

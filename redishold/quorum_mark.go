@@ -13,6 +13,9 @@ import (
 	"github.com/holdlock/holdlock/quorumhold"
 )
 
+// keepMark is how long a mark stays without a grant: a job may be due once a year.
+const keepMark = 400 * 24 * time.Hour
+
 // mark is what a node bears, and what it is judged by, as in gate.lua. That has to be done here too for whoever only looks.
 type mark struct {
 	missing bool

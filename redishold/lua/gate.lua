@@ -1,5 +1,5 @@
 -- Stands before the scripts of a node of a quorum; see quorum.go for the mark. The lines that are put before this one set
--- time, and MARK, NAME, PRINT, MEMBERS, SPAN (µs), DURABLE and STRICT.
+-- time, and MARK, NAME, PRINT, MEMBERS, KEEP (ms), SPAN (µs), DURABLE and STRICT.
 do
   local m = redis.pcall('GET', MARK)
   -- Nearly always the mark is as it was left, and long enough ago. This says no more than gate does, and sooner.
@@ -48,9 +48,9 @@ do
       else
         write = run ~= run0 or now - armed > 86400000000
       end
-      if write then -- for 400 days: a job may be due once a year
+      if write then
         local r = redis.pcall('SET', MARK, table.concat({'1', PRINT, run, string.format('%.0f', since),
-          string.format('%.0f', now), NAME, MEMBERS}, '\n'), 'PX', 34560000000)
+          string.format('%.0f', now), NAME, MEMBERS}, '\n'), 'PX', KEEP)
         if type(r) == 'table' and r.err then return r end
       end
       if now < since + SPAN then return refuse('QUORUMABSTAINS', string.format('%.0f', since + SPAN - now)) end
