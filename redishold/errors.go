@@ -131,10 +131,28 @@ func certain(err error) bool {
 	return false
 }
 
+// A refusal is what the server has answered about one lock of several. Scripts make a text of it, see apart in lua/common.lua.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// RedisError is part of redis.Error.
+func (refusal) RedisError() {}
+
+// refused returns the refusal that a part of a reply is, or nil.
+func refused(reply any) error {
+	if parts, ok := reply.([]any); ok && len(parts) == 2 && parts[0] == "!" {
+		if text, ok := parts[1].(string); ok {
+			return refusal(text)
+		}
+	}
+	return nil
+}
+
 // answer checks the reply of a script and returns its parts: a word and what belongs to it.
 func answer(reply any) (word string, rest []string, err error) {
-	if failed, ok := reply.(redis.Error); ok { // about one lock of several
-		return "", nil, failed
+	if err := refused(reply); err != nil {
+		return "", nil, err
 	}
 	parts, ok := reply.([]any)
 	if !ok || len(parts) == 0 {

@@ -293,7 +293,7 @@ func (p *played) do(args []any) any {
 	for _, a := range args {
 		switch text := fmt.Sprint(a); {
 		case strings.HasPrefix(text, "refused"):
-			words, rest = words+"?", append(rest, refusal("ERR "+text))
+			words, rest = words+"?", append(rest, []any{"!", "ERR " + text})
 		case strings.HasPrefix(text, "general"):
 			words, rest = words+"?", append(rest, text)
 		case which == playedTurns.source:
@@ -308,11 +308,3 @@ func (p *played) do(args []any) any {
 	rest[0] = words
 	return rest
 }
-
-// refusal is an answer of the server that it has done nothing.
-type refusal string
-
-func (r refusal) Error() string { return string(r) }
-
-// RedisError is part of redis.Error.
-func (refusal) RedisError() {}

@@ -355,9 +355,9 @@ func TestAnswersOfTurns(t *testing.T) {
 	type answers func(members []*member, reply any, err error)
 	wrong := func(answer answers) string {
 		members := []*member{{}, {}, {}, {}}
-		answer(members, []any{"0000000000000007n?t0000000000000005?", "second", refusal("ERR fourth")}, nil)
-		for i, want := range []turn{{word: 'n', now: 7}, {word: '?', now: 7, rest: "second"}, {word: 't', now: 7, last: 5}, {word: '?', now: 7, rest: refusal("ERR fourth")}} {
-			if members[i].turn != want || (members[i].err != nil) != (i == 3) {
+		answer(members, []any{"0000000000000007n?t0000000000000005?", "second", []any{"!", "ERR fourth"}}, nil)
+		for i, want := range []turn{{word: 'n', now: 7}, {word: '?', now: 7, rest: "second"}, {word: 't', now: 7, last: 5}, {word: '?', now: 7, rest: []any{"!", "ERR fourth"}}} {
+			if !reflect.DeepEqual(members[i].turn, want) || (members[i].err != nil) != (i == 3) {
 				return fmt.Sprintf("%d: %+v, %v", i, members[i].turn, members[i].err)
 			}
 		}

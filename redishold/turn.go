@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/holdlock/holdlock/driver"
 )
 
@@ -108,11 +106,8 @@ func answerTurns(members []*member, reply any, err error) {
 		err = fmt.Errorf("the script answered %.200v", reply)
 	}
 	for _, r := range members {
-		if r.err = err; err != nil {
-			continue
-		}
-		if reply, failed := r.turn.rest.(redis.Error); failed {
-			r.err = reply
+		if r.err = err; err == nil {
+			r.err = refused(r.turn.rest)
 		}
 	}
 }

@@ -77,12 +77,16 @@ local function after(s)
 end
 
 -- apart is what f answers about one lock of several: what stands there and cannot be worked on must keep no other lock from an
--- answer. It also says whether the server has refused, which is then the answer to all: client libraries look for it.
+-- answer. It also says whether the server has refused, which is then the answer to all: client libraries look for it. An error among
+-- other answers is a text: a client library that makes something of it, as of OOM, may stop there, and read what is left of the list as the
+-- answers to the calls that follow.
 local function apart(f, i)
   local _, answer = pcall(f, i)
   if type(answer) ~= 'table' then answer = {err = answer} end
   local text = answer.err
-  return answer, text and not find(text, 'WRONGTYPE', 1, true) and not find(text, 'user_script', 1, true)
+  if not text then return answer, false end
+  if find(text, 'WRONGTYPE', 1, true) or find(text, 'user_script', 1, true) then return {'!', text}, false end
+  return answer, true
 end
 
 -- refused is the server's error if it has refused to look for the next in line: that says nothing about whether somebody waits.

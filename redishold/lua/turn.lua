@@ -1,7 +1,8 @@
 -- Takes and gives back several locks in one call. KEYS: the slots (on a Cluster, where there is one slot, what stands beside
 -- it as well, so that the call goes to their node). ARGV, for each slot: see turn.go. Answers a text: the time, 16 digits, then
 -- one word for each: n or r, granted with the time or the floor as its token, and how the term before ended; t and 16 digits, likewise,
--- after a release of the term with that token (TELL); K, given back; ? for whatever else is to be answered. If there is a ?, it answers a list of that text and of those answers.
+-- after a release of the term with that token (TELL); K, given back; ? for whatever else is to be answered. If there is a ?, it answers a list of
+-- that text and of those answers, of which one is ! and a text if the server has refused.
 --
 -- The common cases are decided here, before general sets anything up: the key is free since a release, or was never had, and
 -- nothing stands beside it; it is held, and a place in line is wanted; the term stands, and the key is free at once or the next
@@ -95,6 +96,14 @@ local function give(key, a)
   return r.ok and 'K'
 end
 
+-- refusesAll says whether a server that refuses so takes no write of any call.
+local function refusesAll(text)
+  for _, sign in ipairs({'READONLY', 'NOREPLICAS', 'MISCONF'}) do
+    if string.find(text, sign, 1, true) then return true end
+  end
+  return false
+end
+
 local words, rest = '', nil
 for i = 1, #ARGV do
   local a, key = ARGV[i], KEYS[i]
@@ -121,6 +130,11 @@ for i = 1, #ARGV do
     elseif not done and type(answer) ~= 'table' then
       answer = {err = 'ERR what stands there is damaged, or of another program: look at ' .. key ..
         ', and delete it or use another namespace: ' .. answer}
+    end
+    if answer.err then
+      -- Alone, or where nothing of this call can have been written, it is the answer to all: see apart in common.lua.
+      if #ARGV == 1 or refusesAll(answer.err) then return answer end
+      answer = {'!', answer.err}
     end
     rest = rest or {''}
     rest[#rest + 1] = answer
