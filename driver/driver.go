@@ -18,7 +18,8 @@
 //
 //   - R1 Exclusion. By the store's clock there is at most one unexpired term per key.
 //   - R3 Tokens strictly rise from one term of a key to the next, over release, expiry and restart, as far as
-//     Traits.Fencing claims. A token never changes within a term, except that Renew may raise it to an exact Floor.
+//     Traits.Fencing claims. A token never changes within a term, except that Renew may raise it to an exact Floor. A term
+//     that is given to the store by Seed has one that is past those before as well, and is shown with that of other stores.
 //   - R4 Renew, Release and Break act on the term (Key, Nonce) and never on another one. Renew never creates a term.
 //   - R5 Acquire is idempotent per nonce: while the term stands, the same Ref gets the same token again and its full
 //     TTL is re-armed in the same step, because the caller counts its trust from the sending of the last try.
@@ -47,7 +48,7 @@ type Driver interface {
 	//     that an operator has broken is not granted again.
 	//   - If another term, or the cooling of one, stands, the result is a *HeldError that describes it.
 	//   - Otherwise the term starts. It lasts max(TTL, MinHold) by the store's clock, not a moment less and at most
-	//     Traits.TTLStep more. The token is TokenAfter(last, now, req.Floor).
+	//     Traits.TTLStep more. The token is TokenAfter(last, now, req.Floor), but see Seed.
 	//
 	// Any other error leaves the outcome unclear, and the caller undoes it by Release, unless the error wraps
 	// ErrNotApplied, which promises that the store has not changed and will not.
@@ -82,6 +83,12 @@ type AcquireRequest struct {
 	MinHold time.Duration // how long the key is to stay taken even if the holder dies at once; may exceed TTL, but not Traits.MaxTTL
 	Floor   Token         // a hint, normally the caller's clock in µs; see TokenAfter
 	Holder  Holder        // for people: who to ask
+
+	// Seed is 0, or the token of the term at other stores, where it stands: it is given to this one as well. Then its token here is
+	// exactly Seed if that is past the last one of the key. If it is not, an attempt that failed elsewhere has used up a later one here, and
+	// the token is what it would be without Seed, with a Floor of that. Whatever the Grant says, Term.Token, Grant.Prior and *HeldError
+	// show Seed, so that all stores tell the same of the term. Only quorumhold sets it, at stores whose Traits have Seeds.
+	Seed Token
 
 	// BackStop says that the caller has a Watch on the key and asks only because hints can get lost. Then a refusal that the
 	// driver has had for this key during the last two seconds will do as the answer, if the term in it has not run out since.

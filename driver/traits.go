@@ -29,6 +29,7 @@ type Traits struct {
 	// gets it, for however long. Where it is false such a term lapses, and the holder may wake up beside its successor.
 	FrozenBlocks bool
 
+	Seeds         bool // AcquireRequest.Seed is heeded
 	FIFO          bool // waiters are granted in the order in which they came
 	Transactional bool // the lock can live and die with the caller's own database transaction
 }

@@ -40,6 +40,7 @@ func (d *Driver) Traits() driver.Traits {
 		Records:  driver.WhileItLasts,
 		MinTTL:   100 * time.Millisecond,
 		Prompt:   true,
+		Seeds:    true,
 		FIFO:     true,
 	}
 }

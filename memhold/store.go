@@ -1,6 +1,7 @@
 package memhold
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -42,6 +43,7 @@ type term struct {
 	nonce    string
 	holder   driver.Holder
 	acquired time.Time
+	seed     driver.Token  // of the term at other stores, or 0; shown instead of the slot's
 	broken   string        // by whom and why
 	previous driver.Ending // of the term before, to be told again to a caller who did not hear it
 	prior    *driver.Term
@@ -98,7 +100,10 @@ func (s *Store) start(now time.Time, req *driver.AcquireRequest) (driver.Grant, 
 	if !known {
 		at = &slot{}
 	}
-	token, err := driver.TokenAfter(at.token, now, req.Floor)
+	token, err := driver.TokenAfter(at.token, now, max(req.Floor, req.Seed))
+	if req.Seed > at.token && req.Seed <= driver.MaxToken {
+		token, err = req.Seed, nil
+	}
 	if err != nil {
 		return driver.Grant{}, fmt.Errorf("memhold: acquire %q: %w", key, err)
 	}
@@ -111,7 +116,7 @@ func (s *Store) start(now time.Time, req *driver.AcquireRequest) (driver.Grant, 
 	}
 	*at = slot{token: token, free: now.Add(max(req.TTL, req.MinHold)), ending: driver.Lapsed, term: &term{
 		nonce: req.Ref.Nonce, holder: req.Holder, acquired: now, previous: grant.Previous, prior: grant.Prior,
-		last: grant.PriorToken,
+		last: grant.PriorToken, seed: req.Seed,
 	}, job: at.job}
 	if req.Once != nil {
 		at.claim(now, req)
@@ -153,7 +158,7 @@ func (s *Store) renew(now time.Time, req *driver.RenewRequest) (driver.Grant, er
 		if req.Floor < at.token {
 			err = fmt.Errorf("%w: it is %d, the floor %d", driver.ErrTokenPassed, at.token, req.Floor)
 		} else {
-			at.token = req.Floor
+			at.token, at.term.seed = req.Floor, 0
 		}
 	}
 	if err != nil {
@@ -228,6 +233,7 @@ func (s *Store) freed(now time.Time, key string) {
 func (s *slot) describe(key string, now time.Time) driver.Term {
 	d := driver.Term{Key: key, Token: s.token, Remaining: max(0, s.free.Sub(now)), Cooling: s.term == nil}
 	if t := s.term; t != nil {
+		d.Token = cmp.Or(t.seed, s.token)
 		d.Nonce, d.Holder, d.Acquired, d.Broken = t.nonce, t.holder, t.acquired, t.broken
 	}
 	return d

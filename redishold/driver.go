@@ -101,6 +101,7 @@ func NewDriver(client redis.UniversalClient, opts *Options) (*Driver, error) {
 		Name: "redis", Location: location, Scope: driver.Cluster, Fencing: fencing, Forgets: forgets,
 		Clock: driver.WallClock, MinTTL: 100 * time.Millisecond, TTLStep: 3 * time.Millisecond,
 		Prompt: true, // see sharer and bounded
+		Seeds:  !opts.PlainKeys,
 	}
 	if d.cluster == nil {
 		d.shared = newSharer(client)
@@ -178,14 +179,21 @@ func (d *Driver) acquire(ctx context.Context, verb string, req *driver.AcquireRe
 	if err != nil {
 		return driver.Grant{}, d.failure(verb, key, err)
 	}
-	if req.Once == nil && d.turns() && d.acks == 0 {
+	floor := any(uint64(req.Floor))
+	if req.Seed != 0 && !d.plain {
+		floor = fmt.Sprintf("=%d", req.Seed)
+		if holder, err = seeded(req); err != nil {
+			return driver.Grant{}, d.failure(verb, key, err)
+		}
+	}
+	if req.Once == nil && req.Seed == 0 && d.turns() && d.acks == 0 {
 		t, err := d.turn(ctx, key, d.packAcquire(req, holder, wait), false)
 		if err == nil && t.word != wordGeneral {
 			return t.grant(req.Floor), nil
 		}
 		return d.acquired(verb, key, t.rest, err)
 	}
-	args := append(make([]any, 0, 9), req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), uint64(req.Floor), holder) // with room for a claim
+	args := append(make([]any, 0, 9), req.Ref.Nonce, micros(max(req.TTL, req.MinHold)), floor, holder) // with room for a claim
 	if req.Once != nil {
 		return d.claim(ctx, verb, req, args)
 	}

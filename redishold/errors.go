@@ -175,7 +175,7 @@ func answer(reply any) (word string, rest []string, err error) {
 // goneError is ErrGone, or ErrBroken with by whom.
 func goneError(verb, key, word string, rest []string) error {
 	if word == "b" && len(rest) == 1 {
-		_, by := parseTexts("", rest[0])
+		by := parseText(rest[0])
 		return fmt.Errorf("redishold: %s %q: %w: %s", verb, key, driver.ErrBroken, by)
 	}
 	return fmt.Errorf("redishold: %s %q: %w", verb, key, driver.ErrGone)

@@ -26,6 +26,17 @@ func (h *holderText) json(holder driver.Holder) (string, error) {
 	return text, err
 }
 
+// seededHolder is the holder of a term that other nodes of a quorum had before. They tell its token, and so does this one, whatever
+// its slot has.
+type seededHolder struct {
+	driver.Holder
+	Token driver.Token `json:"token,string,omitempty"`
+}
+
+func seeded(req *driver.AcquireRequest) (string, error) {
+	return toJSON(seededHolder{req.Holder, req.Seed})
+}
+
 // parse reads a holder that a record names; mostly it is this program.
 func (h *holderText) parse(text string) (holder driver.Holder, err error) {
 	if last := h.last.Load(); last != nil && last.text == text {

@@ -29,7 +29,7 @@ import (
 //	83     1   how the term before ended: n none, r released, l lapsed, b broken; R: n, or of a term that was undone
 //	           how the one before ended, with u instead of n
 //	84         four lines, each begun by a newline:
-//	           holder, JSON; by whom it was broken, a JSON string, or empty;
+//	           holder, JSON, at a node of a quorum with the token of the term if others had it before; by whom it was broken, a JSON string, or empty;
 //	           prior: token, start, nonce, holder, tab, by whom broken, of the term before if it lapsed or was broken; at
 //	           a node of a quorum its token alone if it was released;
 //	           undone: nonces not to be granted any more, each followed by 16 digits: until when
@@ -92,7 +92,8 @@ func parseSlot(key, s string, now int64) (t driver.Term, ok bool, err error) {
 		return t, true, nil
 	}
 	t.Nonce = s[51:83]
-	t.Holder, t.Broken = parseTexts(lines[1], lines[2])
+	t.Broken = parseText(lines[2])
+	parseHolder(&t, lines[1])
 	t.Acquired, err = parseTime(s[35:51])
 	return t, true, err
 }
@@ -118,7 +119,8 @@ func parsePrior(key, s string) (*driver.Term, error) {
 		t.Nonce, s = s[:32], s[32:]
 	}
 	holder, broken, _ := strings.Cut(s, "\t")
-	t.Holder, t.Broken = parseTexts(holder, broken)
+	t.Broken = parseText(broken)
+	parseHolder(t, holder)
 	return t, nil
 }
 
@@ -130,15 +132,23 @@ func parseTime(s string) (time.Time, error) {
 	return time.UnixMicro(us), nil
 }
 
-// parseTexts is lenient: these are for people, and nothing is decided by them.
-func parseTexts(holder, broken string) (h driver.Holder, by string) {
-	if json.Unmarshal([]byte(holder), &h) != nil {
-		h = driver.Holder{}
+// parseHolder is lenient: this is for people, but for the token that a term has at other nodes.
+func parseHolder(t *driver.Term, text string) {
+	var h seededHolder
+	if json.Unmarshal([]byte(text), &h) != nil {
+		return
 	}
-	if json.Unmarshal([]byte(broken), &by) != nil {
-		by = ""
+	if t.Holder = h.Holder; h.Token != 0 {
+		t.Token = h.Token
 	}
-	return h, by
+}
+
+// parseText is lenient likewise.
+func parseText(s string) (text string) {
+	if json.Unmarshal([]byte(s), &text) != nil {
+		return ""
+	}
+	return text
 }
 
 func toJSON(v any) (string, error) {

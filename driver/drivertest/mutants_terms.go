@@ -192,6 +192,8 @@ func exclusionMutants() []Mutant {
 // Faults in tokens.
 func tokenMutants() []Mutant {
 	fenced := func(d driver.Driver) bool { return d.Traits().Fencing != driver.NoTokens }
+	seeds := func(d driver.Driver) bool { return d.Traits().Seeds }
+	const seed, passed = "R3/ASeedKeepsItsToken", "R3/ASeedThatIsPassed"
 	const rise, expiry, reopen = "R3/TokensRiseOverRelease", "R3/TokensRiseOverExpiry", "R3/TokensRiseOverReopen"
 	return []Mutant{
 		{
@@ -262,6 +264,42 @@ func tokenMutants() []Mutant {
 						g.Token = req.Floor
 					}
 					return g, err
+				}
+			}),
+		},
+		{
+			Name:  "takes a seed for a floor",
+			Cases: []string{seed, passed},
+			Needs: seeds,
+			Wrap: asking(func(_ driver.Driver, req *driver.AcquireRequest) {
+				req.Floor, req.Seed = max(req.Floor, req.Seed), 0
+			}),
+		},
+		{
+			Name:  "takes the token of a seed although it is passed",
+			Cases: []string{passed},
+			Needs: seeds,
+			Wrap: bend(func(b *bent) {
+				b.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+					g, err := b.Driver.Acquire(ctx, req)
+					if err == nil && req.Seed != 0 {
+						g.Token = req.Seed
+					}
+					return g, err
+				}
+			}),
+		},
+		{
+			Name:  "shows a seed only while its token is its own",
+			Cases: []string{passed},
+			Needs: seeds,
+			Wrap: bend(func(b *bent) {
+				b.acquire = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+					g, err := b.Driver.Acquire(ctx, req)
+					if err != nil || req.Seed == 0 || g.Token == req.Seed {
+						return g, err
+					}
+					return b.Driver.Renew(ctx, &driver.RenewRequest{Ref: req.Ref, TTL: req.TTL, Floor: g.Token})
 				}
 			}),
 		},

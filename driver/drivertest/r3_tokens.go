@@ -125,6 +125,73 @@ var tokenCases = []testCase{
 		r.unchanged(before, r.look(d, "k"))
 		r.renew(&t, r.long)
 	}},
+	{"R3/ASeedKeepsItsToken", func(r *rig) {
+		if !r.seeds() {
+			return
+		}
+		d := r.open()
+		before := r.acquire(d, "k", r.long)
+		r.release(before)
+		time.Sleep(20 * time.Millisecond) // the clock is past what is asked for
+		req := r.request("k", r.long)
+		req.Seed = before.Token + 1
+		t := r.grant(d, req)
+		if t.Token != req.Seed {
+			r.Errorf("R3: a term was given with token %d, and has %d", req.Seed, t.Token)
+		}
+		r.shown(d, t, req.Seed)
+		if again := r.grant(d, req); again.Token != req.Seed {
+			r.Errorf("R5: given with token %d, and again with %d", req.Seed, again.Token)
+		}
+		r.release(t)
+		r.lapses(d, t.Token+1)
+	}},
+	{"R3/ASeedThatIsPassed", func(r *rig) {
+		if !r.seeds() {
+			return
+		}
+		// An attempt that has failed elsewhere has used up a later token here. The term gets one that is past that, and is shown with its own.
+		d := r.open()
+		before := r.acquire(d, "k", r.long)
+		r.release(before)
+		req := r.request("k", r.long)
+		req.Seed = before.Token
+		t := r.above(before, r.grant(d, req))
+		r.shown(d, t, req.Seed)
+		// Once its token is raised it is shown with that.
+		floor := t.Token + 1000
+		r.renewTo(&t, r.long, floor)
+		r.shown(d, t, floor)
+		r.release(t)
+		r.lapses(d, t.Token)
+	}},
+}
+
+// seeds says whether a term can be given to the store with the token that it has elsewhere.
+func (r *rig) seeds() bool { return r.traits.Seeds && r.traits.Fencing != driver.NoTokens }
+
+// lapses lets a term run out that was given with a token, and checks of which one its successor is told.
+func (r *rig) lapses(d driver.Driver, seed driver.Token) {
+	r.Helper()
+	req := r.request("k", r.short)
+	req.Seed = seed
+	t := r.grant(d, req)
+	r.lapse(t)
+	next := r.above(t, r.acquire(d, "k", r.long))
+	if next.Previous != driver.Lapsed || next.Prior == nil || next.Prior.Token != seed {
+		r.Errorf("R3: the successor is told that it is %v, %+v; want the lapse of token %d", next.Previous, next.Prior, seed)
+	}
+}
+
+// shown checks with which token a term that stands is shown.
+func (r *rig) shown(d driver.Driver, t term, want driver.Token) {
+	r.Helper()
+	if s := r.look(d, t.ref.Key); s.Token != want {
+		r.Errorf("R3: a term with token %d is shown with %d", want, s.Token)
+	}
+	if s := r.refused(d, t.ref.Key); s.Token != want {
+		r.Errorf("R3: *HeldError shows token %d of a term with %d", s.Token, want)
+	}
 }
 
 // above checks that the token of a term is above that of the one before, and returns the term.

@@ -1,6 +1,8 @@
--- KEYS: slot …. ARGV: nonce, TTL in µs, floor, holder, and the place to take in line if it is to wait
+-- KEYS: slot …. ARGV: nonce, TTL in µs, floor, or = and the token that the term has at other stores, holder, and the place to take in line if it is to wait
 -- The line is named here and not among KEYS, so that a key without one can be had while its slot of a Cluster moves.
-local mine, ttl, floor, place = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[5]
+local mine, ttl, place = ARGV[1], tonumber(ARGV[2]), ARGV[5]
+local seed, floor = match(ARGV[3], '^(=?)(%d+)$')
+floor = tonumber(floor)
 local last, ending, prior, undone, flag = 0, 'n', '', '', '-'
 local line = KEYS[1] .. ':q'
 local s = load(1)
@@ -38,6 +40,7 @@ if s then
   ending, prior, undone = after(s)
 end
 local t = math.max(last + 1, now, math.min(floor, now + 1000000))
+if seed == '=' and floor > last then t = floor end
 if t > 9007199254740991 then return {'X'} end
 t = digits(t)
 save(1, '1H' .. flag .. digits(now + ttl) .. t .. digits(now) .. mine .. ending ..

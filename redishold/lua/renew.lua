@@ -19,6 +19,8 @@ local function renew(i)
     if STRIDE == 2 then return {'n'} end
     if floor < tonumber(t) then return {'p', t} end
     t = digits(floor)
+    -- What it is shown with if other nodes had it before; see holder.go.
+    s = string.gsub(s, '"token":"%d+"}\n', '"token":"' .. format('%.0f', floor) .. '"}\n', 1)
   end
   save(i, sub(s, 1, 3) .. digits(math.max(free(s), now + ttl)) .. t .. sub(s, 36), true)
   return {'G', t}
