@@ -96,6 +96,12 @@ func (a *attempt) run(ctx context.Context) (driver.Grant, error) {
 		if v == won {
 			return a.grant(a.ending(ctx, took)), nil
 		}
+		if before := a.term.before; v != taken && before != nil && before.stands(0) && !d.broken.again {
+			a.term.yield()
+			err := a.noMajority(ctx, v)
+			err.certain = false // the term stands
+			return driver.Grant{}, err
+		}
 		o := a.outlook()
 		last := round+1 >= maxRounds || time.Since(a.start) > a.req.TTL/4
 		switch {
@@ -141,7 +147,7 @@ func (a *attempt) vote(ctx context.Context) verdict {
 	t := a.term
 	which := make([]int, 0, len(t.at))
 	t.mu.Lock()
-	t.floor = max(a.req.Floor, cmp.Or(t.standing, driver.TokenAt(time.Now().Add(tokenLead))))
+	t.floor = max(a.req.Floor, cmp.Or(t.given, driver.TokenAt(time.Now().Add(tokenLead))))
 	for i := range t.at {
 		if s := t.at[i].state; s != asking && s != granted {
 			which = append(which, i)
@@ -150,7 +156,7 @@ func (a *attempt) vote(ctx context.Context) verdict {
 	t.mu.Unlock()
 	t.ask(which)
 
-	end := a.d.limit(ctx)
+	end := a.d.limit(ctx, a.start.Add(a.req.TTL)) // a term that is won then has run out
 	defer a.d.spare(end)
 	began := time.Now()
 	var settle <-chan time.Time
@@ -187,6 +193,9 @@ func (a *attempt) vote(ctx context.Context) verdict {
 		case <-end.done:
 			return interrupted
 		case <-end.late:
+			if a.d.interrupted(ctx) == nil {
+				return outOfReach
+			}
 			return interrupted
 		case <-a.d.closing:
 			return interrupted
@@ -358,7 +367,7 @@ func (a *attempt) grant(g driver.Grant) driver.Grant {
 }
 
 // noMajority makes the error of an attempt that failed for the nodes' sake.
-func (a *attempt) noMajority(ctx context.Context, v verdict) error {
+func (a *attempt) noMajority(ctx context.Context, v verdict) *NoMajorityError {
 	t, d := a.term, a.d
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -390,6 +399,9 @@ func (a *attempt) noMajority(ctx context.Context, v verdict) error {
 		if err != nil {
 			e.Nodes = append(e.Nodes, NodeFailure{d.nodes[i].name, err})
 		}
+	}
+	if e.Did >= e.Need {
+		e.apart = time.Since(a.start)
 	}
 	return e
 }

@@ -52,7 +52,7 @@ func (c *call) launch() {
 
 // run implements work.
 func (c *call) run() {
-	c.budget.Begin(context.Background(), c.flight.since.Add(min(c.limit, c.d.opts.NodeTimeout))) // see Close: nodes end what is under way
+	c.budget.Begin(context.Background(), c.flight.since.Add(c.flight.limit)) // see Close: nodes end what is under way
 	defer c.budget.End()
 	err := c.what.ask(&c.budget)
 	c.d.answered(c.n, c.flight, err)

@@ -113,15 +113,18 @@ func NewDriver(nodes []driver.Driver, opts *Options) (*Driver, error) {
 
 // broken are rules that tests switch off, to see that they are needed.
 type broken struct {
-	raise bool // laggards of the majority are not raised
-	drift bool // nodes are asked for the bare TTL
-	seeds bool // nodes that lack a term are not given it
-	doubt bool // nodes that do not answer are asked all the same
-	busy  bool // calls of a node that has enough to do are not made
-	hoard bool // calls that nobody needs any more are made when their turn comes
-	equal bool // renewals wait for their turn like all other calls
-	waste bool // a release is sent to nodes that were never asked to start the term
-	pause bool // a node that is to be asked again after a pause counts as one that is being asked
+	raise    bool // laggards of the majority are not raised
+	drift    bool // nodes are asked for the bare TTL
+	seeds    bool // nodes that lack a term are not given it
+	doubt    bool // nodes that do not answer are asked all the same
+	busy     bool // calls of a node that has enough to do are not made
+	hoard    bool // calls that nobody needs any more are made when their turn comes
+	equal    bool // renewals wait for their turn like all other calls
+	waste    bool // a release is sent to nodes that were never asked to start the term
+	own      bool // nodes that are given a term begin with a token of their own
+	again    bool // an attempt that fails ends the term that it was to replace, as well
+	greeting bool // a node that has never answered gets no more time than others
+	pause    bool // a node that is to be asked again after a pause counts as one that is being asked
 	// Close waits for nodes that hang as well.
 	patience bool
 	// Of several requests to start a term at a node only the last counts, and what is not confirmed is repeated as it was.
@@ -150,7 +153,7 @@ func (d *Driver) makeTraits() driver.Traits {
 	t.Location = cmp.Or(d.opts.Location, fmt.Sprintf("quorum of %d: %s", len(names), strings.Join(names, "; ")))
 	t.MaxTTL = d.opts.MaxTTL
 	t.TTLStep += d.stretch(t.MaxTTL) - t.MaxTTL
-	t.FIFO, t.Transactional, t.Prompt = false, false, true
+	t.FIFO, t.Transactional, t.Prompt, t.Seeds = false, false, true, false
 	t.Records = driver.NoRecords // a job finished on one majority could look unfinished to another
 	return t
 }

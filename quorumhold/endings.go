@@ -1,16 +1,16 @@
 package quorumhold
 
 import (
+	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
 )
 
-// How the term before ended is told by each node of the last term that stood there, and nodes miss terms, and ends of terms. Tokens
-// say which of them tells of the latest. That has stood on a majority, so one of those that are heard has seen it, unless it has
+// How the term before ended is told by each node of the last term that stood there, and nodes miss terms, and ends of terms. Nonces, and tokens
+// where a term was given back, say which of them tell of the same; and tokens which of them tells of the latest. That has stood on a majority, so one of those that are heard has seen it, unless it has
 // forgotten. If some say that it was given back, it was, and the others have missed that. But a term of which too few nodes tell was
 // never won: they granted it to an attempt that failed, whose process could not give it back.
 
@@ -20,25 +20,28 @@ func lastEnding(told []driver.Grant, silent, need int) (g driver.Grant, sure boo
 	if len(told) >= need && !slices.ContainsFunc(told, func(g driver.Grant) bool { return !harmless(g) || g != told[0] }) {
 		return driver.Grant{Previous: told[0].Previous, PriorToken: told[0].PriorToken}, true // as it nearly always is, and without maps
 	}
-	terms := map[driver.Token][]driver.Grant{}
+	var accounts []*account
 	nameless := map[driver.Ending]int{} // of which no token is told
-	for _, one := range told {
-		if token := lastToken(one); token != 0 {
-			terms[token] = append(terms[token], one)
-		} else {
-			nameless[one.Previous]++
-			silent++
+	for _, named := range []bool{true, false} { // a token may be one of several of a term that is named
+		for _, one := range told {
+			switch {
+			case named != (one.Prior != nil && one.Prior.Nonce != ""):
+			case lastToken(one) != 0:
+				accounts = enter(accounts, one)
+			default:
+				nameless[one.Previous]++
+				silent++
+			}
 		}
 	}
 	if nameless[driver.Released] >= need {
 		return driver.Grant{Previous: driver.Released}, true
 	}
-	for _, token := range slices.Backward(slices.Sorted(maps.Keys(terms))) {
-		tell := terms[token]
-		how, sure := endOfOne(tell, need)
-		if how == driver.Released || len(tell)+silent >= need {
-			g := tell[slices.IndexFunc(tell, func(g driver.Grant) bool { return g.Previous == how })]
-			return driver.Grant{Previous: how, Prior: g.Prior, PriorToken: g.PriorToken}, sure
+	slices.SortFunc(accounts, func(a, b *account) int { return cmp.Compare(b.token(), a.token()) })
+	for _, a := range accounts {
+		how, sure := endOfOne(a.tell, need)
+		if how == driver.Released || len(a.tell)+silent >= need {
+			return a.ending(how), sure
 		}
 	}
 	for _, e := range []driver.Ending{driver.Broken, driver.Lapsed} {
@@ -50,6 +53,62 @@ func lastEnding(told []driver.Grant, silent, need int) (g driver.Grant, sure boo
 		return driver.Grant{Previous: driver.Released}, true
 	}
 	return driver.Grant{}, true
+}
+
+// An account is what nodes tell of one term. They know it by its nonce, if it was not given back, and by its token, of which it may have
+// several: nodes that were given it later can have begun with one of their own.
+type account struct{ tell []driver.Grant }
+
+// enter adds what one node tells to the account of its term.
+func enter(all []*account, one driver.Grant) []*account {
+	for _, a := range all {
+		if slices.ContainsFunc(a.tell, func(g driver.Grant) bool { return sameTerm(g, one) }) {
+			a.tell = append(a.tell, one)
+			return all
+		}
+	}
+	return append(all, &account{[]driver.Grant{one}})
+}
+
+func sameTerm(a, b driver.Grant) bool {
+	if a.Prior != nil && b.Prior != nil && a.Prior.Nonce != "" && b.Prior.Nonce != "" {
+		return a.Prior.Nonce == b.Prior.Nonce
+	}
+	return lastToken(a) == lastToken(b)
+}
+
+// token is that of the term: what most tell, or the first.
+func (a *account) token() (token driver.Token) {
+	most := 0
+	for _, g := range a.tell {
+		one, n := lastToken(g), 0
+		for _, g := range a.tell {
+			if lastToken(g) == one {
+				n++
+			}
+		}
+		if n > most || n == most && one < token {
+			token, most = one, n
+		}
+	}
+	return token
+}
+
+// ending is what is told to the successor of a term that has ended so.
+func (a *account) ending(how driver.Ending) driver.Grant {
+	out := driver.Grant{Previous: how}
+	for _, g := range a.tell {
+		switch {
+		case g.Previous != how || out.Prior != nil:
+		case g.Prior != nil:
+			prior := *g.Prior
+			prior.Token = a.token()
+			out.Prior = &prior
+		default:
+			out.PriorToken = a.token()
+		}
+	}
+	return out
 }
 
 // harmless says whether a node tells that the term before was given back, or that there was none.

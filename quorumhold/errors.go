@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/holdlock/holdlock/driver"
 )
@@ -25,6 +28,7 @@ type NoMajorityError struct {
 	Nodes          []NodeFailure // of those that did not
 	certain        bool          // nothing has come of it, and nothing will
 	interruptedErr error         // why the call ended early, if it did
+	apart          time.Duration // a majority granted, and has not agreed on a token for so long
 }
 
 // A NodeFailure is what one node said instead.
@@ -36,10 +40,16 @@ type NodeFailure struct {
 // spoke says whether a node has answered, be it that it cannot tell.
 func spoke(err error) bool { return err != nil && !silent(err) }
 
-// fail adds what node name has said instead, if anything.
-func (e *NoMajorityError) fail(name string, err error) {
+// errPending stands for the answer of a node that has not answered yet.
+var errPending = errors.New("no answer")
+
+// fail adds what node name has said instead, if anything, when the call has taken so long.
+func (e *NoMajorityError) fail(name string, err error, took time.Duration) {
 	if err == nil {
 		return
+	}
+	if err == errPending {
+		err = fmt.Errorf("no answer after %s", took.Round(time.Millisecond))
 	}
 	if spoke(err) {
 		e.Answered++
@@ -54,6 +64,9 @@ func (e *NoMajorityError) Error() string {
 	switch {
 	case e.Answered < e.Need:
 		fmt.Fprintf(&b, "unreachable (%d of %d answered, %d needed)", e.Answered, e.Of, e.Need)
+	case e.Did >= e.Need:
+		fmt.Fprintf(&b, "granted by %d of %d, of which no majority agreed on a token within %s: they are slow, or clocks differ by more than %s",
+			e.Did, e.Of, e.apart.Round(time.Millisecond), tokenLead)
 	case e.Abstaining > 0:
 		fmt.Fprintf(&b, "no majority (%d of %d agreed, %d needed, %d abstain)", e.Did, e.Of, e.Need, e.Abstaining)
 	default:
@@ -97,6 +110,27 @@ func (n NodeFailure) reason(verb, key string) string {
 	}
 	return text
 }
+
+// elsewhere is what a node has said about one lock, told to those who ask for another: it does not name the first.
+type elsewhere struct{ error }
+
+var ofLock = regexp.MustCompile(`^\w+: \w+ "`)
+
+// Error is the text without the names of the package, the call and the lock.
+func (e elsewhere) Error() string {
+	text := e.error.Error()
+	at := ofLock.FindString(text)
+	if at == "" {
+		return text
+	}
+	name, err := strconv.QuotedPrefix(text[len(at)-1:])
+	if err != nil {
+		return text
+	}
+	return strings.TrimPrefix(text[len(at)-1+len(name):], ": ")
+}
+
+func (e elsewhere) Unwrap() error { return e.error }
 
 // Unwrap returns the failures of the nodes, for errors.As; why the call ended; driver.ErrNotApplied if nothing has come
 // of it; and driver.ErrDamaged if what stands on so many nodes cannot be read that the others are no majority.

@@ -16,11 +16,17 @@ type limit struct {
 	timer *time.Timer
 }
 
-// limit returns that of a context. It is to be given back with spare.
-func (d *Driver) limit(ctx context.Context) limit {
+// limit returns that of a context, and of latest if that is not zero and comes before. It is to be given back with spare.
+func (d *Driver) limit(ctx context.Context, latest time.Time) limit {
 	end, ok := ctx.Deadline()
+	var done <-chan struct{}
 	if !ok || !driver.BudgetOnly(ctx) {
-		return limit{done: ctx.Done()}
+		done, end = ctx.Done(), latest
+	} else if !latest.IsZero() && latest.Before(end) {
+		end = latest
+	}
+	if end.IsZero() {
+		return limit{done: done}
 	}
 	timer, _ := d.timers.Get().(*time.Timer)
 	if timer == nil {
@@ -28,7 +34,7 @@ func (d *Driver) limit(ctx context.Context) limit {
 	} else {
 		timer.Reset(time.Until(end))
 	}
-	return limit{late: timer.C, timer: timer}
+	return limit{done: done, late: timer.C, timer: timer}
 }
 
 func (d *Driver) spare(l limit) {

@@ -29,7 +29,7 @@ func TestLimit(t *testing.T) {
 			return ctx
 		}
 		for range 3 {
-			short, long := d.limit(budget(time.Second)), d.limit(budget(time.Minute))
+			short, long := d.limit(budget(time.Second), time.Time{}), d.limit(budget(time.Minute), time.Time{})
 			if short.timer == nil || long.timer == nil {
 				t.Fatal("no timer of the driver was used")
 			}
@@ -43,18 +43,18 @@ func TestLimit(t *testing.T) {
 			}
 			d.spare(short) // it has fired: it must not be used again
 			d.spare(long)  // it has not: the next one has it, for another time
-			next := d.limit(budget(time.Second))
+			next := d.limit(budget(time.Second), time.Time{})
 			time.Sleep(time.Second)
 			if !over(next) {
 				t.Error("it did not end when it was used again")
 			}
 			d.spare(next)
-			missed := d.limit(budget(time.Second))
+			missed := d.limit(budget(time.Second), time.Time{})
 			time.Sleep(2 * time.Second)
 			d.spare(missed) // it has fired, and nobody has heard
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		l := d.limit(ctx)
+		l := d.limit(ctx, time.Time{})
 		if over(l) {
 			t.Error("it ended before it was cancelled")
 		}
@@ -62,5 +62,17 @@ func TestLimit(t *testing.T) {
 			t.Error("it did not end when it was cancelled")
 		}
 		d.spare(l)
+		for _, ctx := range []context.Context{context.Background(), budget(time.Minute), budget(time.Second)} {
+			soon := d.limit(ctx, time.Now().Add(time.Second))
+			time.Sleep(time.Second - 1)
+			if over(soon) {
+				t.Error("it ended before the latest time")
+			}
+			time.Sleep(1)
+			if !over(soon) {
+				t.Error("it did not end at the latest time")
+			}
+			d.spare(soon)
+		}
 	})
 }

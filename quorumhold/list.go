@@ -31,10 +31,14 @@ func gather[T any](
 		open    = len(d.nodes)
 		changed = make(chan struct{}, 1)
 		over    atomic.Bool
+		began   = time.Now()
 	)
+	for i := range heard {
+		heard[i] = errPending
+	}
 	defer over.Store(true)
 	for i, n := range d.nodes {
-		how := errand{limit: d.opts.NodeTimeout, needed: func(time.Duration) bool { return !over.Load() }}
+		how := errand{needed: func(time.Duration) bool { return !over.Load() }}
 		askNode(d, n, how, func(ctx context.Context) (T, error) {
 			ctx, cancel := d.looking(ctx)
 			defer cancel()
@@ -85,7 +89,7 @@ func gather[T any](
 		interruptedErr: d.interrupted(ctx),
 	}
 	for i, err := range heard {
-		e.fail(d.nodes[i].name, err)
+		e.fail(d.nodes[i].name, err, time.Since(began))
 	}
 	return nil, e
 }

@@ -19,12 +19,17 @@ const (
 	suspectFirst, suspectLast = 50 * time.Millisecond, time.Second
 	// suspectAfter is how many failures that came at once make a node suspect.
 	suspectAfter = 3
+	// greeting is how many NodeTimeouts a node gets for a call as long as it has not answered any: to connect to a server, greet it, ask who it
+	// is and send it a script takes several times as long as a call does later. It is the most that a suspect node gets, to which all that may
+	// have to be done again: the first calls get one NodeTimeout, and then one more each.
+	greeting = 5
 )
 
 // flight is one call under way.
 type flight struct {
 	number uint64
 	since  time.Time
+	limit  time.Duration // from then on. Only that a node takes longer says something about it, and not that a caller is in a hurry
 }
 
 // errNotAsked is the answer for a node that is suspect, or has far too much to do.
@@ -43,6 +48,7 @@ type node struct {
 	again    time.Time // a suspect node is not asked before
 	probing  bool      // the one call that a suspect node may get is on its way
 	last     error     // of the last failure
+	met      bool      // it has answered
 	queue    queue     // calls that wait for their turn; none while the node is suspect
 	debts    []debt
 	paying   bool
@@ -56,7 +62,7 @@ func (d *Driver) admit(n *node, now time.Time, wait *call) (flight, error) {
 	timeout := d.opts.NodeTimeout
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if !n.suspect && len(n.flying) > 0 && now.Sub(n.flying[0].since) > 2*timeout {
+	if !n.suspect && len(n.flying) > 0 && now.Sub(n.flying[0].since) > n.flying[0].limit+timeout {
 		d.doubt(n, now, errors.New("a call of it hangs")) // it does not even give up when told to
 	}
 	switch {
@@ -73,13 +79,21 @@ func (d *Driver) admit(n *node, now time.Time, wait *call) (flight, error) {
 	case n.suspect:
 		n.probing = true
 	}
-	return n.depart(now), nil
+	return d.depart(n, now), nil
 }
 
 // depart counts one more call that is under way. Runs under n.mu.
-func (n *node) depart(now time.Time) flight {
+func (d *Driver) depart(n *node, now time.Time) flight {
 	n.flights++
-	f := flight{n.flights, now}
+	times := 1
+	switch {
+	case d.broken.greeting:
+	case !n.met:
+		times = greeting
+	case n.suspect:
+		times = max(1, min(n.failures-1, greeting))
+	}
+	f := flight{n.flights, now, time.Duration(times) * d.opts.NodeTimeout}
 	n.flying = append(n.flying, f)
 	return f
 }
@@ -116,19 +130,20 @@ func (d *Driver) answered(n *node, f flight, err error) {
 	n.probing = false
 	if silent(err) {
 		n.failures++
-		n.last = err
+		n.last = elsewhere{err}
 		if n.suspect || n.failures >= suspectAfter || errors.Is(err, context.DeadlineExceeded) {
-			d.doubt(n, time.Now(), err)
+			d.doubt(n, time.Now(), elsewhere{err})
 		}
 	} else {
 		n.suspect, n.failures, n.last = false, 0, nil
+		n.met = n.met || !errors.Is(err, context.Canceled)
 	}
 	var next *call
 	var left []*call
 	if len(n.flying) < d.flights && n.queue.len() > 0 {
 		now := time.Now()
 		if next, left = n.queue.next(now, &d.broken); next != nil {
-			next.flight = n.depart(now)
+			next.flight = d.depart(n, now)
 		}
 	}
 	n.mu.Unlock()
@@ -220,7 +235,7 @@ func (d *Driver) payAll(n *node) {
 		if err == nil {
 			req := x.release
 			req.KeepFor = max(0, x.keep.Sub(now))
-			ctx, cancel := driver.WithBudget(context.Background(), d.opts.NodeTimeout)
+			ctx, cancel := driver.WithBudget(context.Background(), one.limit)
 			err = n.Release(ctx, &req)
 			cancel()
 			d.answered(n, one, err)

@@ -21,14 +21,17 @@ func (d *Driver) poll(
 		need: d.need, of: len(d.nodes), skip: skip, asked: ask, unheard: unheard,
 		open: len(d.nodes), heard: make([]error, len(d.nodes)), changed: make(chan struct{}, 1),
 	}
+	for i := range p.heard {
+		p.heard[i] = errPending
+	}
 	began := time.Now()
 	all := make([]polled, len(d.nodes))
 	for i, n := range d.nodes {
 		one := &all[i]
-		*one = polled{call: call{d: d, n: n, errand: errand{limit: d.opts.NodeTimeout}, what: one}, poll: p, at: i}
+		*one = polled{call: call{d: d, n: n, what: one}, poll: p, at: i}
 		begin(one)
 	}
-	end := d.limit(ctx)
+	end := d.limit(ctx, time.Time{})
 	defer d.spare(end)
 	for {
 		p.mu.Lock()
@@ -59,7 +62,7 @@ func (d *Driver) poll(
 			e.interruptedErr = d.interrupted(ctx)
 		}
 		for i, err := range p.heard {
-			e.fail(d.nodes[i].name, err)
+			e.fail(d.nodes[i].name, err, time.Since(began))
 		}
 		return e
 	}
@@ -102,6 +105,7 @@ func (o *polled) told(err error) {
 	p := o.poll
 	p.mu.Lock()
 	p.open--
+	p.heard[o.at] = nil
 	switch {
 	case err == nil:
 		p.did++

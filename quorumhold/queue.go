@@ -29,8 +29,7 @@ const (
 
 // An errand is how a call is to be made.
 type errand struct {
-	limit  time.Duration // from its start; a NodeTimeout at most
-	urgent bool          // it goes before those that are not
+	urgent bool // it goes before those that are not
 	// needed says whether anybody still needs the call, which has waited for a while. It must not call the node. Nil is always.
 	needed func(waited time.Duration) bool
 }

@@ -80,7 +80,6 @@ func (r *renewal) ask(i int) {
 	n := r.d.nodes[i]
 	var reqs []*driver.RenewRequest
 	var which []int
-	limit := r.d.opts.NodeTimeout
 	r.mu.Lock()
 	for j := range r.tallies {
 		y := &r.tallies[j]
@@ -101,8 +100,8 @@ func (r *renewal) ask(i int) {
 			}
 		}
 		y.open++
+		y.heard[i] = errPending
 		reqs, which = append(reqs, req), append(which, j)
-		limit = min(limit, y.req.TTL)
 	}
 	r.mu.Unlock()
 	if len(reqs) == 0 {
@@ -112,7 +111,7 @@ func (r *renewal) ask(i int) {
 		over := r.over.Load()
 		return over == nil || time.Since(*over) < patience
 	}
-	askNode(r.d, n, errand{limit, !r.d.broken.equal, needed}, func(ctx context.Context) ([]driver.RenewResult, error) {
+	askNode(r.d, n, errand{!r.d.broken.equal, needed}, func(ctx context.Context) ([]driver.RenewResult, error) {
 		if b, ok := driver.As[driver.BatchRenewer](n.Driver); ok {
 			res := b.RenewBatch(ctx, reqs)
 			return res, allFailed(res)
@@ -236,9 +235,11 @@ func (r *renewal) result(ctx context.Context, y *tally) (driver.Grant, error) {
 		if errors.Is(err, driver.ErrDamaged) { // the others that have spoken are counted
 			e.Answered++
 		}
-		if err != nil {
+		if errors.Is(err, driver.ErrGone) || errors.Is(err, driver.ErrTokenPassed) {
 			e.Nodes = append(e.Nodes, NodeFailure{d.nodes[i].name, err})
+			continue
 		}
+		e.fail(d.nodes[i].name, err, time.Since(r.sent))
 	}
 	return driver.Grant{}, e
 }
@@ -301,7 +302,7 @@ func (t *term) seed(i, tries int) {
 		return
 	}
 	t.at[i].state = asking // from here on, what ends the term waits for the answer
-	t.floor = t.token
+	t.floor, t.given = t.token, t.token
 	t.mu.Unlock()
 	t.askFor([]int{i}, t.stands, func() {
 		t.mu.Lock()

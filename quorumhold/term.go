@@ -24,7 +24,8 @@ type term struct {
 	phase    phase
 	minHold  time.Duration
 	floor    driver.Token
-	standing driver.Token // of the term of the same nonce that this one is to replace, if that stands
+	given    driver.Token // the token of the term, if it stands and is given to nodes that lack it
+	before   *term        // of the same nonce, which this one is to replace, if that stands
 	token    driver.Token // 0 as long as no majority has granted
 	deadline time.Time    // the sending of the last confirmed request + ttl
 	won      time.Time    // a majority has granted
@@ -90,7 +91,10 @@ func (t *term) askFor(which []int, needed func(time.Duration) bool, then func())
 	req := &driver.AcquireRequest{
 		Ref: t.node, TTL: t.d.stretch(t.ttl), MinHold: t.d.stretch(t.minHold), Floor: t.floor, Holder: t.holder,
 	}
-	how := errand{limit: t.ttl, needed: needed}
+	if !t.d.broken.own {
+		req.Seed = t.given
+	}
+	how := errand{needed: needed}
 	t.mu.Unlock()
 	all, now := make([]acquire, len(which)), time.Now()
 	for k, i := range which {
@@ -250,17 +254,36 @@ func (t *term) lacking(i int) bool {
 }
 
 // inherit takes over what is known of a term of the same nonce that this one is to replace. If that stands, nodes which do not have it
-// are asked to begin with its token, or they could outvote those that have it, and the caller would be told two tokens of one term. When
-// that is older than tokenLead their clocks are past it: then the token may rise.
+// are asked to begin with its token, or they could outvote those that have it, and the caller would be told two tokens of one term.
 func (t *term) inherit(old *term) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	t.node = old.node
 	if old.phase == held && time.Now().Before(old.deadline) {
-		t.standing = old.token
+		t.given, t.before = old.token, old
 	}
 	for i := range old.at {
 		t.at[i].ghost = old.at[i].ghost || old.at[i].state == asking
+	}
+}
+
+// yield ends a term that was to replace one which stands, and could not. That one goes on. Where it was not known to stand it may do so
+// now, so its release is told there as well.
+func (t *term) yield() {
+	t.mu.Lock()
+	t.phase = superseded
+	asked := make([]bool, len(t.at))
+	for i := range t.at {
+		s := t.at[i].state
+		asked[i] = s == asking || s == granted || s == failed || t.at[i].ghost
+	}
+	t.mu.Unlock()
+	t.before.mu.Lock()
+	defer t.before.mu.Unlock()
+	for i := range asked {
+		if p := &t.before.at[i]; asked[i] && p.state != granted {
+			p.ghost = true
+		}
 	}
 }
 
@@ -269,7 +292,7 @@ func (t *term) raise(i int) {
 	n := t.d.nodes[i]
 	t.mu.Lock()
 	req := &driver.RenewRequest{Ref: t.node, TTL: t.d.stretch(t.ttl), Floor: t.token}
-	how := errand{limit: t.ttl, urgent: !t.d.broken.equal, needed: t.needs}
+	how := errand{urgent: !t.d.broken.equal, needed: t.needs}
 	t.mu.Unlock()
 	askNode(t.d, n, how, func(ctx context.Context) (driver.Grant, error) { return n.Renew(ctx, req) },
 		func(g driver.Grant, err error) {
@@ -325,12 +348,11 @@ func (t *term) giveBack(i int, ghost bool) {
 	n := t.d.nodes[i]
 	done := func() { t.d.retired.add(t.ref, -1) }
 	t.mu.Lock()
-	limit := t.ttl
 	x := debt{
 		release: driver.ReleaseRequest{Ref: t.node, Undo: true, Answered: !ghost}, until: time.Now().Add(max(t.ttl, t.minHold)), paid: done,
 	}
 	t.mu.Unlock()
-	askNode(t.d, n, errand{limit: limit}, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Release(ctx, &x.release) },
+	askNode(t.d, n, errand{}, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Release(ctx, &x.release) },
 		func(_ struct{}, err error) {
 			if unheard(err) {
 				again := x

@@ -92,7 +92,7 @@ func (d *Driver) watchNode(ctx context.Context, n *node, key string, w *watch) e
 		defer mu.Unlock()
 		return !given
 	}
-	askNode(d, n, errand{limit: d.opts.NodeTimeout, needed: needed}, func(ctx context.Context) (source, error) {
+	askNode(d, n, errand{needed: needed}, func(ctx context.Context) (source, error) {
 		hints, stop, err := waiter.Watch(ctx, key)
 		return source{hints, stop, err}, err
 	}, func(s source, err error) {
