@@ -122,6 +122,7 @@ type broken struct {
 	equal    bool // renewals wait for their turn like all other calls
 	waste    bool // a release is sent to nodes that were never asked to start the term
 	own      bool // nodes that are given a term begin with a token of their own
+	thin     bool // a release that few nodes know of is not noted at others
 	again    bool // an attempt that fails ends the term that it was to replace, as well
 	greeting bool // a node that has never answered gets no more time than others
 	pause    bool // a node that is to be asked again after a pause counts as one that is being asked

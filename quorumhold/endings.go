@@ -21,7 +21,7 @@ func lastEnding(told []driver.Grant, silent, need int) (g driver.Grant, sure boo
 		return driver.Grant{Previous: told[0].Previous, PriorToken: told[0].PriorToken}, true // as it nearly always is, and without maps
 	}
 	var accounts []*account
-	nameless := map[driver.Ending]int{} // of which no token is told
+	nameless := map[driver.Ending]int{}         // of which no token is told
 	for _, named := range []bool{true, false} { // a token may be one of several of a term that is named
 		for _, one := range told {
 			switch {

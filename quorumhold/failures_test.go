@@ -22,6 +22,9 @@ const rtt = 2 * time.Millisecond
 func (l *lab) client(t *testing.T, off broken) *Driver {
 	d := l.open(t, nil, steady(rand.New(rand.NewPCG(1, 2)), rtt/2))
 	d.broken = off
+	for _, n := range d.nodes {
+		n.met = true // it has been in use for a while
+	}
 	return d
 }
 

@@ -62,7 +62,7 @@ func TestLimit(t *testing.T) {
 			t.Error("it did not end when it was cancelled")
 		}
 		d.spare(l)
-		for _, ctx := range []context.Context{context.Background(), budget(time.Minute), budget(time.Second)} {
+		for _, ctx := range []context.Context{context.Background(), budget(time.Minute), budget(time.Hour)} {
 			soon := d.limit(ctx, time.Now().Add(time.Second))
 			time.Sleep(time.Second - 1)
 			if over(soon) {

@@ -12,10 +12,10 @@ import (
 
 // poll asks all nodes to do something to a term, and waits until a majority has, or it is clear that the term did not stand. begin
 // sends to a node, at once or when it may be sent to; those to skip then are not asked, and count as nodes that do not have the term;
-// unheard is called for each node that may not have done it.
+// unheard is called for each node that may not have done it, and thin if less than a majority has, with the nodes that do not have the term.
 func (d *Driver) poll(
 	ctx context.Context, verb string, ref driver.Ref, skip func(int) bool, begin func(*polled), ask func(context.Context, int) error,
-	unheard func(int),
+	unheard func(int), thin func([]int),
 ) error {
 	p := &poll{
 		need: d.need, of: len(d.nodes), skip: skip, asked: ask, unheard: unheard,
@@ -35,7 +35,7 @@ func (d *Driver) poll(
 	defer d.spare(end)
 	for {
 		p.mu.Lock()
-		did, gone, goneAt, open := p.did, p.gone, p.goneAt, p.open
+		did, gone, goneAt, open := p.did, p.gone, len(p.goneAt), p.open
 		p.mu.Unlock()
 		switch {
 		case did >= d.need:
@@ -44,6 +44,7 @@ func (d *Driver) poll(
 		case goneAt > len(d.nodes)-d.need:
 			return failure(verb, ref.Key, fmt.Errorf("%w (%d of %d nodes do not have it)", gone, goneAt, len(d.nodes)))
 		case open == 0 && did > 0 && did+goneAt >= d.need:
+			thin(p.goneAt)
 			return nil
 		}
 		if open > 0 {
@@ -57,7 +58,7 @@ func (d *Driver) poll(
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		e := &NoMajorityError{Verb: verb, Key: ref.Key, Did: p.did, Answered: p.did + p.goneAt, Of: len(d.nodes), Need: d.need}
+		e := &NoMajorityError{Verb: verb, Key: ref.Key, Did: p.did, Answered: p.did + len(p.goneAt), Of: len(d.nodes), Need: d.need}
 		if open > 0 {
 			e.interruptedErr = d.interrupted(ctx)
 		}
@@ -80,7 +81,7 @@ type poll struct {
 	open   int
 	did    int
 	gone   error
-	goneAt int
+	goneAt []int
 	heard  []error
 }
 
@@ -110,14 +111,14 @@ func (o *polled) told(err error) {
 	case err == nil:
 		p.did++
 	case errors.Is(err, driver.ErrGone):
-		p.goneAt++
+		p.goneAt = append(p.goneAt, o.at)
 		if p.gone == nil || errors.Is(err, driver.ErrBroken) {
 			p.gone = err
 		}
 	default:
 		p.heard[o.at] = err
 	}
-	decided := p.did >= p.need || p.goneAt > p.of-p.need || p.open == 0
+	decided := p.did >= p.need || len(p.goneAt) > p.of-p.need || p.open == 0
 	p.mu.Unlock()
 	if unheard(err) {
 		p.unheard(o.at)

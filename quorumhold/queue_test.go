@@ -73,7 +73,7 @@ func overloaded(t *testing.T, off broken) (o overload) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		began := time.Now()
-		_, o.err = d.Acquire(ctx, request("k", time.Second))
+		_, o.err = d.Acquire(ctx, request("k", 20*time.Second))
 		o.took = time.Since(began)
 		l.servers[0].wake()
 		time.Sleep(2 * time.Minute) // all that is queued is done

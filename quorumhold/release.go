@@ -84,6 +84,10 @@ func (d *Driver) release(ctx context.Context, t *term, req *driver.ReleaseReques
 		one := r
 		one.Undo = one.Undo || ghost(i)
 		d.nodes[i].owe(debt{release: one, keep: keep, until: until, paid: func() {}})
+	}, func(lack []int) {
+		if t != nil && !req.Undo && !d.broken.thin {
+			t.note(ctx, lack, keep)
+		}
 	})
 }
 
@@ -99,7 +103,7 @@ func (d *Driver) Break(ctx context.Context, req *driver.BreakRequest) error {
 			return fmt.Errorf("it cannot break terms: %w", errors.ErrUnsupported)
 		}
 		return b.Break(ctx, req)
-	}, func(int) {})
+	}, func(int) {}, func([]int) {})
 	if t := d.known(req.Ref); t != nil && err == nil && req.Now {
 		d.forget(t)
 		t.end() // a node that is granting it only now gives it back
