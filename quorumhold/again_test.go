@@ -1,6 +1,8 @@
 package quorumhold
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,5 +70,54 @@ func TestAskedAgainTheTokenStays(t *testing.T) {
 	// The two servers that are free give a token of their own to who does not know the first. It is larger, so fences go on working.
 	if first, second := askedTwice(t, false); second <= first {
 		t.Errorf("the control: a term has token %d, and %d when another asks for it", first, second)
+	}
+}
+
+// askedInVain has a term that stands asked for again, which is interrupted. It returns what that said, what a renewal of the term says then,
+// and at how many servers it stands after its release.
+func askedInVain(t *testing.T, off broken) (again, renewal error, left int) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(5, 0)
+		d := l.client(t, off)
+		defer d.Close()
+		l.servers[4].down(true) // one has missed the term, and gets it now
+		req := request("k", 3*time.Second)
+		if _, err := d.Acquire(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+		l.servers[4].down(false)
+		time.Sleep(10 * rtt)
+		for _, s := range l.servers[:3] {
+			s.hang()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, again = d.Acquire(ctx, req)
+		for _, s := range l.servers[:3] {
+			s.wake()
+		}
+		time.Sleep(500 * time.Millisecond)
+		_, renewal = d.Renew(t.Context(), &driver.RenewRequest{Ref: req.Ref, TTL: req.TTL})
+		rival := l.open(t, nil, func() time.Duration { return 0 })
+		defer rival.Close()
+		if _, err := rival.Acquire(t.Context(), request("k", time.Second)); err == nil && renewal == nil {
+			t.Error("somebody else was granted a lock that is held")
+		}
+		if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref}); err != nil && renewal == nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * rtt)
+		left = l.taken("k")
+	})
+	return again, renewal, left
+}
+
+func TestAskedAgainInVainTheTermStays(t *testing.T) {
+	again, renewal, left := askedInVain(t, broken{})
+	if again == nil || errors.Is(again, driver.ErrNotApplied) || renewal != nil || left != 0 {
+		t.Errorf("asked again: %v; renewed: %v; left at %d servers", again, renewal, left)
+	}
+	if again, renewal, _ := askedInVain(t, broken{again: true}); !errors.Is(again, driver.ErrNotApplied) || !errors.Is(renewal, driver.ErrGone) {
+		t.Errorf("the control: asked again: %v; renewed: %v", again, renewal)
 	}
 }

@@ -16,6 +16,10 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
+// firstTrips is how many ways there and back the first answer of a server takes that has restarted: to connect, to greet, to hear that it
+// does not know the script, and to send that.
+const firstTrips = 4
+
 // doctorBudget is what the examination of one node may take.
 const doctorBudget = 20 * time.Second
 
@@ -251,6 +255,13 @@ func (d *Driver) diagnoseUse(ctx context.Context, ttl time.Duration, byNode [][]
 		slowest.Round(10*time.Microsecond), ttl)
 	if slowest > ttl/10 {
 		say("round trip", driver.Caution, found, "a few slow renewals, and the lease is lost", "a TTL of "+(20*slowest).Round(time.Second).String()+" or more, or nearer nodes")
+		return
+	}
+	if typical := took[len(took)/2]; typical > d.opts.NodeTimeout/firstTrips {
+		enough := (firstTrips*typical + time.Second - 1).Truncate(time.Second)
+		say("round trip", driver.Caution, fmt.Sprintf("%s and a NodeTimeout of %s", found, d.opts.NodeTimeout),
+			fmt.Sprintf("a node that has restarted takes up to %d round trips for its first answer, so it is taken for one that hangs", firstTrips),
+			fmt.Sprintf("a NodeTimeout of %s or more (holdlock --timeout %s), or nearer nodes", enough, greeting*enough))
 		return
 	}
 	say("round trip", driver.Fine, found, "", "")

@@ -11,7 +11,7 @@ import (
 	"github.com/holdlock/holdlock/driver"
 )
 
-// What nodes tell: l5 is a lapse of the term with token 5, and so on; - is nothing at all.
+// What nodes tell: l5 is a lapse of the term with token 5, and l5a that of the term with nonce a, and so on; - is nothing at all.
 func telling(words ...string) (told []driver.Grant) {
 	for _, w := range words {
 		g := driver.Grant{Previous: map[byte]driver.Ending{'l': driver.Lapsed, 'b': driver.Broken, 'r': driver.Released}[w[0]]}
@@ -20,7 +20,7 @@ func telling(words ...string) (told []driver.Grant) {
 		case g.Previous == driver.Released:
 			g.PriorToken = driver.Token(w[1] - '0')
 		default:
-			g.Prior = &driver.Term{Token: driver.Token(w[1] - '0')}
+			g.Prior = &driver.Term{Token: driver.Token(w[1] - '0'), Nonce: w[2:]}
 		}
 		told = append(told, g)
 	}
@@ -51,6 +51,11 @@ func TestLastEnding(t *testing.T) {
 			"broken, and given back all the same":     {[]string{"r5", "b5", "r5"}, 5, driver.Released, 5, false},
 			"no token is told of what was released":   {[]string{"r", "r", "l5"}, 3, driver.Released, 0, true},
 			"no token is told, and one has missed":    {[]string{"r", "l5", "l5"}, 3, driver.Lapsed, 5, true},
+			"it has a token of its own at each":       {[]string{"l5a", "l6a", "l7a"}, 3, driver.Lapsed, 5, true},
+			"and at two of five":                      {[]string{"l5a", "l7a", "l5a"}, 5, driver.Lapsed, 5, true},
+			"and was given back at one":               {[]string{"r7", "l5a", "l7a"}, 3, driver.Released, 7, true},
+			"one lapsed after one that has several":   {[]string{"l4a", "l5a", "l8b", "l8b"}, 5, driver.Lapsed, 8, false},
+			"two attempts are left, after a release":  {[]string{"l7a", "l8b", "r5", "r5", "r5"}, 5, driver.Released, 5, true},
 			"nothing is told of what lapsed":          {[]string{"l", "l", "-"}, 3, driver.Lapsed, 0, true},
 		} {
 			g, sure := decide(telling(c.told...), c.of-len(c.told), c.of/2+1)
@@ -73,6 +78,16 @@ func TestLastEnding(t *testing.T) {
 				}
 			}
 			return best, true
+		},
+		"by tokens alone": func(told []driver.Grant, silent, need int) (driver.Grant, bool) {
+			var bare []driver.Grant
+			for _, g := range told {
+				if g.Prior != nil {
+					g.Prior = &driver.Term{Token: g.Prior.Token}
+				}
+				bare = append(bare, g)
+			}
+			return lastEnding(bare, silent, need)
 		},
 		"the highest token": func(told []driver.Grant, silent, need int) (best driver.Grant, sure bool) {
 			for _, g := range told {

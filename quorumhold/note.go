@@ -2,6 +2,8 @@ package quorumhold
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -10,22 +12,19 @@ import (
 // note has nodes that do not have a term note that it was released, and keep its key until keep. It is for a release that less than a
 // majority knows of, because nodes were away in turn: whoever comes next might not hear those, and would take the term for one that
 // lapsed. Each is given the term as by a seed, for as short as can be, and releases it at once. It does no harm that the term stands there
-// for a moment: a node where somebody else's does refuses. A node where a request to start it may still arrive is left out, since it is to
-// refuse the nonce.
+// for a moment: a node where somebody else's does refuses. Of a term that was released the token is told alone, so it has another nonce
+// here: of its own the nodes may have been told not to grant it any more.
 func (t *term) note(ctx context.Context, nodes []int, keep time.Time) {
 	d := t.d
+	var nonce [16]byte
+	_, _ = rand.Read(nonce[:]) // cannot fail
 	t.mu.Lock()
 	req := &driver.AcquireRequest{
-		Ref: t.node, TTL: d.stretch(d.traits.MinTTL), MinHold: left(keep), Floor: t.token, Seed: t.token, Holder: t.holder,
+		Ref: driver.Ref{Key: t.node.Key, Nonce: hex.EncodeToString(nonce[:])}, TTL: d.stretch(d.traits.MinTTL), MinHold: left(keep), Floor: t.token, Seed: t.token, Holder: t.holder,
 	}
 	t.mu.Unlock()
 	done := make(chan struct{}, len(nodes))
-	open := 0
 	for _, i := range nodes {
-		if t.ghost(i) {
-			continue
-		}
-		open++
 		n := d.nodes[i]
 		askNode(d, n, errand{}, func(ctx context.Context) (struct{}, error) {
 			if _, err := n.Acquire(ctx, req); err != nil {
@@ -39,7 +38,7 @@ func (t *term) note(ctx context.Context, nodes []int, keep time.Time) {
 			done <- struct{}{}
 		})
 	}
-	for ; open > 0; open-- {
+	for range nodes {
 		select {
 		case <-done:
 		case <-ctx.Done():

@@ -14,7 +14,9 @@ type Options struct {
 	MaxTTL time.Duration
 
 	// NodeTimeout is how long one node gets for one call. It does not bound the calls of a quorum: these end when a majority
-	// has answered, when a majority can no longer be reached, or with their own budget. Default 1 s.
+	// has answered, when a majority can no longer be reached, or with their own budget. As long as a node has not answered any call it
+	// gets five times as long, to be connected to; and more than once, too, when it is asked again after it did not answer. Choose at
+	// least four times the way there and back. Default 1 s.
 	NodeTimeout time.Duration
 
 	// AllowWeak allows one node, two nodes, and even numbers. An even number needs one answer more than the odd one below it
