@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,13 +104,13 @@ func TestAnAttemptEndsWithItsTTL(t *testing.T) {
 // distant is a way to a server where the first call takes four times as long as the others, and so does the next after one that has failed.
 type distant struct {
 	*conn
-	near bool
+	near atomic.Bool
 }
 
 func (d *distant) Acquire(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
 	const way = 300 * time.Millisecond
 	trips := 1
-	if !d.near {
+	if !d.near.Load() {
 		trips = 4
 	}
 	select {
@@ -118,7 +119,7 @@ func (d *distant) Acquire(ctx context.Context, req *driver.AcquireRequest) (driv
 		return driver.Grant{}, ctx.Err()
 	}
 	g, err := d.conn.Acquire(ctx, req)
-	d.near = err == nil
+	d.near.Store(err == nil)
 	return g, err
 }
 
@@ -141,7 +142,7 @@ func farAway(t *testing.T, off broken) (first error, again int) {
 		_, first = d.Acquire(t.Context(), request("k", 10*time.Second))
 		time.Sleep(10 * time.Second)
 		for _, f := range far {
-			f.near = false
+			f.near.Store(false)
 		}
 		for again = 1; again < 50; again++ {
 			if _, err := d.Acquire(t.Context(), request("k"+fmt.Sprint(again), 10*time.Second)); err == nil {
@@ -269,6 +270,10 @@ type failing struct{ *conn }
 
 func (failing) Acquire(_ context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
 	return driver.Grant{}, fmt.Errorf("lab: acquire %q: EOF", req.Ref.Key)
+}
+
+func (failing) Release(_ context.Context, req *driver.ReleaseRequest) error {
+	return fmt.Errorf("lab: release %q: EOF", req.Ref.Key)
 }
 
 // unequal is a way to a server which begins each term with a token of its own, and does not raise it.

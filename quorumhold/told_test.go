@@ -14,6 +14,7 @@ func renewed(t *testing.T, d *Driver, ref driver.Ref, ttl, long time.Duration) {
 	t.Helper()
 	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(ttl / 5) {
 		if _, err := d.Renew(t.Context(), &driver.RenewRequest{Ref: ref, TTL: ttl}); err != nil {
+			d.Close()
 			t.Fatal(err)
 		}
 	}
@@ -27,6 +28,7 @@ func oneAfterTheOther(t *testing.T, l *lab, d *Driver, req *driver.AcquireReques
 	if err != nil {
 		t.Fatal(err)
 	}
+	time.Sleep(10 * rtt) // all have answered
 	for _, s := range l.servers {
 		s.down(true)
 		renewed(t, d, req.Ref, req.TTL, 2*req.TTL)
@@ -90,6 +92,7 @@ func afterASeed(t *testing.T, off broken) (told driver.Ending) {
 		if _, err := d.Acquire(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(10 * rtt)
 		renewed(t, d, req.Ref, req.TTL, req.TTL)
 		l.servers[2].down(false)
 		renewed(t, d, req.Ref, req.TTL, 3*time.Second)
@@ -124,6 +127,7 @@ func thin(t *testing.T, off broken, keep time.Duration) (told driver.Ending, kep
 		if _, err := d.Acquire(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(10 * rtt)
 		l.servers[2].down(false)
 		l.servers[1].down(true)
 		if err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: req.Ref, KeepFor: keep}); err != nil {
