@@ -85,7 +85,7 @@ type AcquireRequest struct {
 	Holder  Holder        // for people: who to ask
 
 	// Seed is 0, or the token of the term at other stores, where it stands: it is given to this one as well. Then its token here is
-	// exactly Seed if that is past the last one of the key. If it is not, an attempt that failed elsewhere has used up a later one here, and
+	// exactly Seed if that is past the last one of the key, or is the last one and was of this term, which has run out here. Otherwise an attempt that failed elsewhere has used up a later one here, and
 	// the token is what it would be without Seed, with a Floor of that. Whatever the Grant says, Term.Token, Grant.Prior and *HeldError
 	// show Seed, so that all stores tell the same of the term. Only quorumhold sets it, at stores whose Traits have Seeds.
 	Seed Token

@@ -101,7 +101,7 @@ func (s *Store) start(now time.Time, req *driver.AcquireRequest) (driver.Grant, 
 		at = &slot{}
 	}
 	token, err := driver.TokenAfter(at.token, now, max(req.Floor, req.Seed))
-	if req.Seed > at.token && req.Seed <= driver.MaxToken {
+	if (req.Seed > at.token || req.Seed == at.token && at.belongsTo(req.Ref)) && req.Seed != 0 && req.Seed <= driver.MaxToken {
 		token, err = req.Seed, nil
 	}
 	if err != nil {

@@ -36,8 +36,9 @@ const (
 )
 
 // Acquire implements driver.Driver. It is one attempt, with as many votes as it takes to find out who wins it. Whatever
-// nodes have granted to an attempt that fails is given back in the background, so the error always says that nothing was
-// changed, and the next attempt needs a nonce of its own.
+// nodes have granted to an attempt that fails is given back in the background, so the error says that nothing was
+// changed, and the next attempt needs a nonce of its own. Only if the term stands already, as it was granted by this driver, and cannot be
+// confirmed anew, is it left as it is, and the error does not say so.
 func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
 	const verb = "acquire"
 	key := req.Ref.Key

@@ -15,9 +15,10 @@
 //	         Nodes of the majority that are behind: RAISE(nonce, token), done only while the key still holds the nonce.
 //	         Won when a majority has exactly that token. The term lasts until t0 + TTL by the caller's clock.
 //	renew    All nodes that have it. Confirmed when a majority has: then the term lasts until the t0 of this renewal + TTL.
-//	         After that, nodes that lack the term are granted it again (a seed). A seed counts from the next renewal on,
-//	         and only if its answer came before the term's end.
-//	release  All nodes. Done when a majority has.
+//	         After that, nodes that lack the term are granted it again (a seed), with its token if they have none that is
+//	         later. A seed counts from the next renewal on, and only if its answer came before the term's end.
+//	release  All nodes. Done when a majority has. If all have answered, and a majority has done it or does not have the term,
+//	         it is done too, and those that do not have it note that it was released (a seed and a release).
 //
 // The nodes' own TTL is longer than asked by drift = TTL/100 + 2 ms, which is the same as counting a shorter window: a
 // clock may be 0.5% faster than true time, and another 0.5% slower. The floor that is proposed to all nodes is the caller's
@@ -26,7 +27,7 @@
 // Nobody waits for the slowest node. An answer that comes after the decision is used all the same: if the term stands, the
 // node keeps it, is raised and renewed; if not, it is told to give it back, now or when it answers again. A node that does
 // not answer within Options.NodeTimeout, or leaves too many calls without an answer, is suspect: it gets one call at a time,
-// with pauses, and everything else is answered for it here. So a node that hangs costs nothing while it hangs, and finds no
+// with pauses, and everything else is answered for it here. A caller who is in a greater hurry says nothing about the node. So a node that hangs costs nothing while it hangs, and finds no
 // backlog when it wakes. Nor has one that is merely slow: a call that waits for its turn is not made when nobody needs it any
 // more, see queue. Nodes are called by bare Acquire and never through a waiting line: a node that handed a key on by
 // itself would mint tokens and decide votes outside of the protocol.
@@ -42,7 +43,8 @@
 // its way. So each vote after that has a nonce of its own: the last of its 32 digits counts on. An attempt that has failed is
 // given back by this package, wherever it may have been granted; its error wraps driver.ErrNotApplied, and its nonce is
 // refused until that is done. The next attempt has a new one. A caller who did not hear that it has won asks again with the
-// same nonce, is granted the same term, and every node it counts has re-armed the full TTL for that very call.
+// same nonce, is granted the same term, and every node it counts has re-armed the full TTL for that very call. If that fails, the
+// term that stands is left as it is, and the error does not say that nothing was changed.
 //
 // What ends a term at a node is sent after the answer to what started it, since it could overtake that. If a request to start
 // it was never answered, be it one of several, it may come to stand later: then the node is told to refuse the nonce as well.
@@ -70,7 +72,10 @@
 // Assume: a node that has acknowledged a token does not forget it. No clocks, and no time, are assumed.
 //
 // (i) The counter of a node changes in a GRANT, strictly up, which begins a tenure, or in a RAISE by the one whose tenure
-// it is, up. (ii) If n acknowledged a, then at some moment of a's tenure its counter was exactly the token of a. (iii) Two terms
+// it is, up. So it does in a seed, which is a GRANT with exactly the token of the term where that is past the counter, or where the
+// counter stands at it since an earlier tenure of the same term, and like any other elsewhere: there an attempt that has failed, or a later
+// term, has been. An acknowledgement of the token is the
+// answer to a vote or to a RAISE, and to a seed only where it has exactly the token. (ii) If n acknowledged a, then at some moment of a's tenure its counter was exactly the token of a. (iii) Two terms
 // a, b were acknowledged by majorities, so some n acknowledged both. Say a's tenure there came first. b's GRANT came later
 // and returned more than the token of a; b's token is at least that. So tokens differ, and are in the order of tenures. (iv)
 // If a was returned before b was asked for, a's acknowledgement at n came before b's GRANT, so a's tenure came first: the
@@ -79,15 +84,22 @@
 //
 // A node that loses its counter breaks this only if the clocks are wrong as well, because a counter never starts below the
 // time: the later caller's clock has to be behind the earlier token by more than the time between the two. A seed brings the
-// counter of a node back to the token of the term that it is given. Abstaining does not repair counters: they have no end.
+// counter of a node back to the token of the term that it is given, which is behind the time; whoever comes next begins at the time again. Abstaining does not repair counters: they have no end.
 //
 // # What is not promised
 //
 // Availability while a majority is down or abstains. Order among those who wait. Exclusion when clocks of nodes are stepped,
 // when a node is restored from an old copy and its mark with it, or when a replica takes over for a node; tokens are still
 // in order then, unless a counter was lost as well. A term that another process renews than the one that acquired it is
-// right as long as no seed of it was delayed beyond its end. How the term before ended is told by those nodes that saw it
-// (endings.go): an attempt that failed and could not be given back can be taken for a term that lapsed, where nodes are silent.
+// right as long as no seed of it was delayed beyond its end.
+//
+// How the term before ended is told by those nodes that saw it (endings.go), and a node that does not answer, or has forgotten, tells
+// nothing. Where so many are silent that a majority might have had what few tell of, it is believed, because a lapse must not be passed
+// over. So these are told as a lapse: an attempt that failed and could not be given back; and a term that was released, if every node
+// that knows of the release is silent. A majority knows of it when Release has returned, unless nodes that do not have the term could not
+// note it in time, or abstained, or have lost their data since; a node that is away hears of it later if the program still runs. A store
+// that does not heed driver.AcquireRequest.Seed begins a seed with a token of its own: a release that is known by that token alone does
+// not cover other nodes.
 //
 // Both parts are modelled in verify/quorum_token.pml and verify/quorum_abstain.pml, and how a term is given back in
 // verify/quorum_release.pml, each with variants that lack a rule and in which spin finds the error.

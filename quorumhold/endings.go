@@ -154,6 +154,9 @@ func (a *attempt) ending(ctx context.Context, took time.Duration) driver.Grant {
 		for i := range t.at {
 			switch t.at[i].state {
 			case granted:
+				if prior := t.at[i].grant.Prior; prior != nil && prior.Nonce == t.node.Nonce {
+					continue // it was given this very term again
+				}
 				told = append(told, t.at[i].grant)
 			case asking:
 				open++

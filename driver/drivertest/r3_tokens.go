@@ -177,6 +177,12 @@ func (r *rig) lapses(d driver.Driver, seed driver.Token) {
 	req.Seed = seed
 	t := r.grant(d, req)
 	r.lapse(t)
+	again := r.grant(d, req) // it stands elsewhere, and comes back here
+	if t.Token == seed && again.Token != seed {
+		r.Errorf("R3: a term with token %d has run out, was given again, and has %d", seed, again.Token)
+	}
+	t = again
+	r.lapse(t)
 	next := r.above(t, r.acquire(d, "k", r.long))
 	if next.Previous != driver.Lapsed || next.Prior == nil || next.Prior.Token != seed {
 		r.Errorf("R3: the successor is told that it is %v, %+v; want the lapse of token %d", next.Previous, next.Prior, seed)

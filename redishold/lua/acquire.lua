@@ -40,7 +40,7 @@ if s then
   ending, prior, undone = after(s)
 end
 local t = math.max(last + 1, now, math.min(floor, now + 1000000))
-if seed == '=' and floor > last then t = floor end
+if seed == '=' and (floor > last or s and floor == last and nonce(s) == mine) then t = floor end
 if t > 9007199254740991 then return {'X'} end
 t = digits(t)
 save(1, '1H' .. flag .. digits(now + ttl) .. t .. digits(now) .. mine .. ending ..

@@ -117,3 +117,14 @@ func TestQuorumOnServers(t *testing.T) {
 func cliRequest(key string) *driver.AcquireRequest {
 	return &driver.AcquireRequest{Ref: driver.Ref{Key: key, Nonce: "0123456789abcdef0123456789abcdef"}, TTL: 20 * time.Second}
 }
+
+// A node gets a fifth of what a call may take, so that --timeout helps where servers are far away.
+func TestNodesGetTheirShareOfTheTimeout(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{
+		30 * time.Second: 6 * time.Second, 5 * time.Second: time.Second, 500 * time.Millisecond: time.Second,
+	} {
+		if got := (stores{}).options("ns", timeout).NodeTimeout; got != want {
+			t.Errorf("--timeout %s: a node gets %s, want %s", timeout, got, want)
+		}
+	}
+}
