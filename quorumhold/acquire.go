@@ -38,7 +38,7 @@ const (
 // Acquire implements driver.Driver. It is one attempt, with as many votes as it takes to find out who wins it. Whatever
 // nodes have granted to an attempt that fails is given back in the background, so the error says that nothing was
 // changed, and the next attempt needs a nonce of its own. Only if the term stands already, as it was granted by this driver, and cannot be
-// confirmed anew, is it left as it is, and the error does not say so.
+// confirmed anew, is it left as it is, and the error says so only where no node may have heard of the call.
 func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
 	const verb = "acquire"
 	key := req.Ref.Key
@@ -98,9 +98,8 @@ func (a *attempt) run(ctx context.Context) (driver.Grant, error) {
 			return a.grant(a.ending(ctx, took)), nil
 		}
 		if before := a.term.before; v != taken && before != nil && before.stands(0) && !d.broken.again {
-			a.term.yield()
 			err := a.noMajority(ctx, v)
-			err.certain = false // the term stands
+			err.certain = !a.term.yield()
 			return driver.Grant{}, err
 		}
 		o := a.outlook()

@@ -268,14 +268,15 @@ func (t *term) inherit(old *term) {
 }
 
 // yield ends a term that was to replace one which stands, and could not. That one goes on. Where it was not known to stand it may do so
-// now, so its release is told there as well.
-func (t *term) yield() {
+// now, so its release is told there as well. It reports whether any node may have heard of this one.
+func (t *term) yield() (heard bool) {
 	t.mu.Lock()
 	t.phase = superseded
 	asked := make([]bool, len(t.at))
 	for i := range t.at {
 		s := t.at[i].state
-		asked[i] = s == asking || s == granted || s == failed || t.at[i].ghost
+		asked[i] = s == asking || s == granted || s == failed
+		heard = heard || asked[i]
 	}
 	t.mu.Unlock()
 	t.before.mu.Lock()
@@ -285,6 +286,7 @@ func (t *term) yield() {
 			p.ghost = true
 		}
 	}
+	return heard
 }
 
 // raise orders node i to set the token to that of the term. The node does so only while the term stands there.
