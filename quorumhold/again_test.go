@@ -75,7 +75,7 @@ func TestAskedAgainTheTokenStays(t *testing.T) {
 
 // askedInVain has a term that stands asked for again, which is interrupted. It returns what that said, what a renewal of the term says then,
 // and at how many servers it stands after its release.
-func askedInVain(t *testing.T, off broken) (again, renewal error, left int) {
+func askedInVain(t *testing.T, off broken) (left int, again, renewal error) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(5, 0)
 		d := l.client(t, off)
@@ -109,15 +109,15 @@ func askedInVain(t *testing.T, off broken) (again, renewal error, left int) {
 		time.Sleep(10 * rtt)
 		left = l.taken("k")
 	})
-	return again, renewal, left
+	return left, again, renewal
 }
 
 func TestAskedAgainInVainTheTermStays(t *testing.T) {
-	again, renewal, left := askedInVain(t, broken{})
+	left, again, renewal := askedInVain(t, broken{})
 	if again == nil || errors.Is(again, driver.ErrNotApplied) || renewal != nil || left != 0 {
 		t.Errorf("asked again: %v; renewed: %v; left at %d servers", again, renewal, left)
 	}
-	if again, renewal, _ := askedInVain(t, broken{again: true}); !errors.Is(again, driver.ErrNotApplied) || !errors.Is(renewal, driver.ErrGone) {
+	if _, again, renewal := askedInVain(t, broken{again: true}); !errors.Is(again, driver.ErrNotApplied) || !errors.Is(renewal, driver.ErrGone) {
 		t.Errorf("the control: asked again: %v; renewed: %v", again, renewal)
 	}
 }

@@ -54,7 +54,7 @@ func besides(t *testing.T, gaveUp bool) (stands int) {
 			for next := time.Now().Add(2 * time.Second); time.Now().Before(next); {
 				short := request("short", 100*time.Millisecond)
 				if _, err := d.Acquire(t.Context(), short); err == nil {
-					err = d.Release(t.Context(), &driver.ReleaseRequest{Ref: short.Ref})
+					_ = d.Release(t.Context(), &driver.ReleaseRequest{Ref: short.Ref}) // it may have run out
 				}
 				time.Sleep(rtt)
 			}
@@ -124,7 +124,7 @@ func (d *distant) Acquire(ctx context.Context, req *driver.AcquireRequest) (driv
 }
 
 // farAway returns what the first acquire over distant servers says, and after how many more they work again that were all lost once.
-func farAway(t *testing.T, off broken) (first error, again int) {
+func farAway(t *testing.T, off broken) (again int, first error) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab(3, 0)
 		nodes := l.nodes(func() time.Duration { return 0 })
@@ -151,15 +151,15 @@ func farAway(t *testing.T, off broken) (first error, again int) {
 			time.Sleep(time.Second)
 		}
 	})
-	return first, again
+	return again, first
 }
 
 // To connect to a server takes several times as long as to call it.
 func TestServersFarAwayAreGreeted(t *testing.T) {
-	if err, again := farAway(t, broken{}); err != nil || again > 15 {
+	if again, err := farAway(t, broken{}); err != nil || again > 15 {
 		t.Errorf("the first call: %v; the servers were back with call %d", err, again)
 	}
-	if err, again := farAway(t, broken{greeting: true}); err == nil || again < 50 {
+	if again, err := farAway(t, broken{greeting: true}); err == nil || again < 50 {
 		t.Errorf("the control, where all calls get a NodeTimeout: %v; the servers were back with call %d", err, again)
 	}
 }
