@@ -71,9 +71,9 @@ func lapsed(s *subject) []Finding {
 			advice = fmt.Sprintf("none of that is from after the change of its settings (%s): see whether it happens again", date(now.from))
 		}
 	case l.may > 0:
-		evidence = fmt.Sprintf("%s over before %s released; up to %d of them may be releases that did not come through, as the store did not answer when the work was over; "+
-			"of the others the holders were killed, paused or cut off, and each may have run beside its successor",
-			times(n, "lease was", "leases were"), its(n, "it was", "they were"), l.may)
+		evidence = fmt.Sprintf("%s over before %s released: %s killed, paused or cut off, so that each may have run beside its successor; or the work was over and only the release did not come through, "+
+			"which %d of them may be at most",
+			times(n, "lease was", "leases were"), its(n, "it was", "they were"), its(n, "its holder was", "their holders were"), l.may)
 		advice = "look at the store, and find out whether workers die or stall; if a double run does damage, give the resource a fence or take the lock inside its transaction"
 	case expired > 0:
 		evidence += fmt.Sprintf("; up to %d of them because the work outlived its expiry", expired)

@@ -132,13 +132,13 @@ func TestLapsesAndReleases(t *testing.T) {
 	}{
 		{"killed", 3, 0, marks(1, 3), nil, 3, 0, Error, "3 leases were not released by their holders, which were killed"},
 		{"not released", 3, 3, marks(1, 3), marks(1, 3), 0, 0, Note, "nobody ran beside them"},
-		{"others were left", 3, 50, marks(1, 3), marks(100, 32), 3, 3, Error, "up to 3 of them may be releases"},
+		{"others were left", 3, 50, marks(1, 3), marks(100, 32), 3, 3, Error, "which 3 of them may be at most"},
 		{"others were left, and all are known", 3, 30, marks(1, 3), marks(100, 30), 3, 0, Error, "3 leases were not released by their holders"},
 		{"one of three", 3, 5, marks(1, 3), marks(3, 5), 2, 0, Error, "besides, 1 lease was over when the work had ended"},
-		{"it is not told which", 3, 2, nil, marks(100, 2), 3, 2, Error, "up to 2 of them may be"},
-		{"an older release", 3, 3, nil, nil, 3, 3, Error, "up to 3 of them may be"},
-		{"an older release, and fewer were left", 3, 1, nil, nil, 3, 1, Error, "up to 1 of them may be"},
-		{"one is told, and one left is not known", 3, 1, marks(1, 1), nil, 3, 1, Error, "up to 1 of them may be"},
+		{"it is not told which", 3, 2, nil, marks(100, 2), 3, 2, Error, "which 2 of them may be at most"},
+		{"an older release", 3, 3, nil, nil, 3, 3, Error, "which 3 of them may be at most"},
+		{"an older release, and fewer were left", 3, 1, nil, nil, 3, 1, Error, "which 1 of them may be at most"},
+		{"one is told, and one left is not known", 3, 1, marks(1, 1), nil, 3, 1, Error, "which 1 of them may be at most"},
 	} {
 		l := made(costly, map[ledger.Counter]uint64{ledger.Granted: 100, ledger.Contended: 1, ledger.Lapsed: c.lapsed, ledger.Abandoned: c.abandoned})
 		for _, u := range l.Days {

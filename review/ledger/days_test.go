@@ -65,7 +65,7 @@ func TestTermMarks(t *testing.T) {
 	l := newLedger()
 	for flush := range 3 {
 		r := started(l, nil)
-		for i := range 20 {
+		for i := range 60 {
 			nonce := string(rune('a'+flush)) + string(rune('a'+i))
 			r.Observe(holdlock.Event{Kind: holdlock.Unreleased, Name: "a", Abandoned: true, Left: &driver.Ref{Key: "a", Nonce: nonce}})
 			r.Observe(holdlock.Event{Kind: holdlock.Lapsed, Name: "a", Ending: driver.Lapsed, Prior: &driver.Term{Nonce: nonce}})
@@ -76,10 +76,10 @@ func TestTermMarks(t *testing.T) {
 		}
 	}
 	u := total(t, l, "a")
-	if u.Get(Lapsed) != 63 || u.Get(Abandoned) != 60 || len(u.LapsedTerms) != maxTerms || !slices.Equal(u.LapsedTerms, u.AbandonedTerms) {
+	if u.Get(Lapsed) != 183 || u.Get(Abandoned) != 180 || len(u.LapsedTerms) != maxTerms || !slices.Equal(u.LapsedTerms, u.AbandonedTerms) {
 		t.Errorf("%d lapsed, %d left, marks %x and %x", u.Get(Lapsed), u.Get(Abandoned), u.LapsedTerms, u.AbandonedTerms)
 	}
-	for i := range 20 {
+	for i := range 60 {
 		if m := markOf("c" + string(rune('a'+i))); !slices.Contains(u.LapsedTerms, m) {
 			t.Errorf("the mark of the latest term %d is gone", i)
 		}

@@ -87,7 +87,7 @@ func TestDecodeBadInput(t *testing.T) {
 		{"\x01\x64\x09", ErrDamaged},
 		{"\x01\x65\x00\x01\xff\x7f\x01", ErrDamaged},
 		{"\x01\x65\x00\xff\xff\x03", ErrDamaged},
-		{"\x01\x6b\x21", ErrDamaged},
+		{"\x01\x6b\x65", ErrDamaged},
 		{"\x01\x6c\x02\x01", ErrDamaged},
 		{"\x01\x6d\x80\x08", ErrDamaged},
 	} {

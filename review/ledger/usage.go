@@ -77,7 +77,7 @@ const maxBlocks = 3
 type TermMark uint32
 
 // maxTerms bounds the marks of each kind in a record.
-const maxTerms = 32
+const maxTerms = 100
 
 // markOf returns the mark of a term.
 func markOf(nonce string) TermMark {

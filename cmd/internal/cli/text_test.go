@@ -147,7 +147,8 @@ func TestUsageTouchesNothing(t *testing.T) {
 func TestALookMakesNoFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "typo.db")
 	for _, args := range [][]string{
-		{"review"}, {"review", "job"}, {"review", "--fail-on", "error"}, {"ls"}, {"ls", "--json"}, {"inspect", "job"}, {"break", "job"}, {"doctor"},
+		{"review"}, {"review", "job"}, {"review", "--fail-on", "error"},
+		{"ls"}, {"ls", "--json"}, {"inspect", "job"}, {"break", "job"}, {"doctor"},
 		{"jobs", "ls"}, {"jobs", "inspect", "job"}, {"jobs", "settle", "job"}, {"ls", "--store", "sqlite://" + path},
 	} {
 		var out, errs bytes.Buffer
