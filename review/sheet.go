@@ -24,7 +24,7 @@ const Unknown = "unknown"
 func Sheet(l *ledger.Lock, p Period, t driver.Traits) []Answer {
 	s := subjectOf(l, p)
 	answers := []Answer{longEnough(s), ownership(t), neverReleased(s, t), doubleRunCheap(s, t), stillNeeded(s)}
-	inTransactions(s, answers)
+	inTransactions(s, t, answers)
 	return answers
 }
 
