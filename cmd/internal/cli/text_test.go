@@ -147,9 +147,18 @@ func TestUsageTouchesNothing(t *testing.T) {
 func TestALookMakesNoFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "typo.db")
 	for _, args := range [][]string{
-		{"review"}, {"review", "job"}, {"review", "--fail-on", "error"},
-		{"ls"}, {"ls", "--json"}, {"inspect", "job"}, {"break", "job"}, {"doctor"},
-		{"jobs", "ls"}, {"jobs", "inspect", "job"}, {"jobs", "settle", "job"}, {"ls", "--store", "sqlite://" + path},
+		{"review"},
+		{"review", "job"},
+		{"review", "--fail-on", "error"},
+		{"ls"},
+		{"ls", "--json"},
+		{"inspect", "job"},
+		{"break", "job"},
+		{"doctor"},
+		{"jobs", "ls"},
+		{"jobs", "inspect", "job"},
+		{"jobs", "settle", "job"},
+		{"ls", "--store", "sqlite://" + path},
 	} {
 		var out, errs bytes.Buffer
 		if !slices.Contains(args, "--store") {
