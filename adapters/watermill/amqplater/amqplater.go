@@ -58,8 +58,10 @@ func Config(subscriber amqp.Config, opts *Options) (amqp.Config, error) {
 		return amqp.Config{}, errors.New("amqplater: these are not the settings of a subscriber: Queue.GenerateName or Marshaler is not set")
 	}
 	if refusesReturned(subscriber.Marshaler) {
-		return amqp.Config{}, fmt.Errorf("amqplater: %w", &holdlock.InvalidError{What: "Marshaler", Value: fmt.Sprintf("%T", subscriber.Marshaler),
-			Why: "it cannot read messages that have waited, so each would be refused for ever; give the subscriber amqplater.Marshaler around it"})
+		return amqp.Config{}, fmt.Errorf("amqplater: %w", &holdlock.InvalidError{
+			What: "Marshaler", Value: fmt.Sprintf("%T", subscriber.Marshaler),
+			Why: "it cannot read messages that have waited, so each would be refused for ever; give the subscriber amqplater.Marshaler around it",
+		})
 	}
 	suffix := ".later." + o.Delay.String()
 	queue := subscriber.Queue.GenerateName
