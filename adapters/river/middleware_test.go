@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -393,10 +394,12 @@ func TestStatementTimeoutBelowWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begun, end := make(chan bool, 2), make(chan bool)
+	begun, ended := make(chan bool, 2), make(chan bool)
+	end := sync.OnceFunc(func() { close(ended) })
+	defer end()
 	r.works(m, func(ctx context.Context, job *river.Job[args]) error {
 		begun <- true
-		<-end
+		<-ended
 		return r.pay(ctx, job.Args.Job)
 	})
 	first := r.insert(args{Job: "a", N: 1}, nil)
@@ -405,7 +408,7 @@ func TestStatementTimeoutBelowWait(t *testing.T) {
 	second := r.insert(args{Job: "a", N: 2}, &river.InsertOpts{MaxAttempts: 1})
 	r.eventually("it has come back", func() bool { return r.snoozes(second) >= 2 })
 	db.hurry.Store(false)
-	close(end)
+	end()
 	r.is(first, rivertype.JobStateCompleted)
 	r.is(second, rivertype.JobStateCompleted)
 	if n := r.paid("a"); n != 1 {
