@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/internal/testenv"
 )
 
@@ -33,6 +35,37 @@ func TestSessionLongestTTL(t *testing.T) {
 	lease, err := l.TryAcquire(testContext(t))
 	must(t, err)
 	must(t, lease.Release(testContext(t)))
+}
+
+// A server that has no room for another connection has certainly granted nothing.
+func TestNoConnectionLeft(t *testing.T) {
+	t.Parallel()
+	p := testenv.StartPostgres(t, "max_connections=8", "superuser_reserved_connections=0")
+	schema := migrated(t, p)
+	d := leaseDriver(t, p.URL(), schema, LeaseOptions{})
+	p.Do(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+	full := false
+	for range 100 {
+		conn, err := pgx.Connect(testContext(t), p.URL())
+		if full = code(err) == tooManyConnections; full {
+			break
+		}
+		must(t, err)
+		defer conn.Close(context.Background())
+	}
+	testenv.Eventually(t, "the store finds the server full", func() bool { // its own connection has ended, which it may see at the first call only
+		_, err := d.Acquire(testContext(t), leaseRequest("job", time.Minute))
+		if err == nil || code(err) != tooManyConnections {
+			return false
+		}
+		if !errors.Is(err, driver.ErrNotApplied) {
+			t.Errorf("%v; want that nothing was changed", err)
+		}
+		return true
+	})
+	if !full {
+		t.Error("the server is not full, so this test tells nothing")
+	}
 }
 
 // cancels counts the cancel requests of a program.
@@ -115,4 +148,31 @@ func TestCancelIsHeard(t *testing.T) {
 	must(t, d.Close())
 	heard("after Close", 2)
 	must(t, tx.Rollback(testContext(t)))
+}
+
+// pgx prepares statements by default, which a pooler in transaction mode gives to the wrong client. The error says what to do, and
+// doing it helps.
+func TestTransactionsBehindAPooler(t *testing.T) {
+	t.Parallel()
+	p := testenv.SharedPostgres(t)
+	l, _ := declared(t, migrated(t, p))
+	b := testenv.StartPgbouncer(t, p, "transaction", "default_pool_size = 1")
+	lock := func(mode string) (err error) {
+		for range 2 { // two clients that share a connection
+			conn := connect(t, b.URL("default_query_exec_mode="+mode))
+			err = pgx.BeginFunc(testContext(t), conn, func(tx pgx.Tx) error { return Lock(testContext(t), tx, l) })
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := lock("cache_statement"); code(err) != "42P05" || !strings.Contains(err.Error(), "QueryExecModeExec") {
+		t.Errorf("with prepared statements: %v; want 42P05, and what to do", err)
+	}
+	for _, mode := range []string{"exec", "simple_protocol"} {
+		if err := lock(mode); err != nil {
+			t.Errorf("with %s: %v", mode, err)
+		}
+	}
 }
