@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -24,7 +25,7 @@ import (
 func TestSessionLongestTTL(t *testing.T) {
 	t.Parallel()
 	p := testenv.SharedPostgres(t)
-	c := openSessions(t, p.URL(), SessionOptions{Schema: migrated(t, p), OnFrozen: Expire})
+	c := openSessions(t, p.URL(), SessionOptions{Schema: migrated(t, p), Namespace: fmt.Sprint("longest ", namespaces.Add(1)), OnFrozen: Expire})
 	longest := c.Traits().MaxTTL
 	_, err := c.NewLock("job", &holdlock.LockOptions{TTL: longest + time.Second})
 	if !errors.Is(err, holdlock.ErrInvalid) {
@@ -101,6 +102,7 @@ func TestCancelIsHeard(t *testing.T) {
 	p := testenv.SharedPostgres(t)
 	schema := migrated(t, p)
 	b := testenv.StartPgbouncer(t, p, "session", "default_pool_size = 1")
+	ns := fmt.Sprint("cancel ", namespaces.Add(1))
 	var all cancels
 	slowly := func(c *pgx.ConnConfig) error {
 		dial := c.DialFunc
@@ -127,14 +129,14 @@ func TestCancelIsHeard(t *testing.T) {
 	// The pool is full: the first statement waits in the pooler's line.
 	ctx, cancel := context.WithTimeout(testContext(t), time.Second)
 	defer cancel()
-	if d, err := NewSessionDriver(ctx, b.URL(), &SessionOptions{Schema: schema, Configure: slowly}); err == nil {
+	if d, err := NewSessionDriver(ctx, b.URL(), &SessionOptions{Schema: schema, Namespace: ns, Configure: slowly}); err == nil {
 		d.Close()
 		t.Fatal("the store was opened through a full pool")
 	}
 	heard("after the opening has failed", 1)
 
 	// A call on a session that has no answer in time, and then the end of the program.
-	d, err := NewSessionDriver(testContext(t), p.URL(), &SessionOptions{Schema: schema, Configure: slowly})
+	d, err := NewSessionDriver(testContext(t), p.URL(), &SessionOptions{Schema: schema, Namespace: ns, Configure: slowly})
 	must(t, err)
 	mustGrant(t, d, leaseRequest("job", time.Second))
 	blocker := connect(t, p.URL())

@@ -125,6 +125,7 @@ func (g *globals) recorder(book driver.Ledger) *ledger.Recorder {
 type counts struct {
 	*ledger.Recorder
 	tidy    func()      // takes away what spooling has left
+	apart   bool        // counts go to another store than the locks
 	lost    func(error) // is told why counts could not even be spooled; nil: nobody
 	cut     atomic.Pointer[holdlock.LossReason]
 	failing atomic.Bool // the store did not do what it was last asked for
@@ -145,7 +146,7 @@ func (c *counts) Stop(ctx context.Context) error {
 	if c.tidy != nil {
 		c.tidy()
 	}
-	if err != nil && c.lost != nil {
+	if err != nil && c.lost != nil && (c.apart || !c.failing.Load()) { // else the run says what is the matter with the store
 		c.lost(err)
 	}
 	return err
@@ -200,9 +201,7 @@ func (r *runCmd) notRun(g *globals, err error) {
 	rec.Observe(holdlock.Event{Kind: holdlock.Failed, Name: name, Key: key, Err: err})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if rec.Stop(ctx) != nil { // the store's failure is told anyway
-		g.uncounted(errors.New("it cannot be kept until the store is back; see --spool"))
-	}
+	_ = rec.Stop(ctx) // the store's failure is what is told
 }
 
 // uncounted says that a run is missing in reviews. No run fails for that.

@@ -121,7 +121,7 @@ func (r *runCmd) Run(g *globals) error {
 	} else if err != nil { // no lock depends on it
 		book = away{err}
 	}
-	s.counts = &counts{Recorder: g.recorder(book), tidy: g.tidySpool, lost: g.uncounted}
+	s.counts = &counts{Recorder: g.recorder(book), tidy: g.tidySpool, apart: g.Ledger != "", lost: g.uncounted}
 	patience := s.patience(time.Duration(r.Wait))
 	client, err := patience.open()
 	if err != nil {
