@@ -139,6 +139,17 @@ func (c *Client) end() {
 	}
 }
 
+// gone is the error of a caller whose ctx has ended. It is ErrShutdown as well on a client that is shut down, so that an adapter can find that
+// out without asking the store.
+func (c *Client) gone(ctx context.Context) error {
+	select {
+	case <-c.closing:
+		return fmt.Errorf("%w; %w", ErrShutdown, waitError(ctx))
+	default:
+		return waitError(ctx)
+	}
+}
+
 // also runs f beside the caller, who is counted by begin. Shutdown waits for f too.
 func (c *Client) also(f func()) {
 	c.mu.Lock()

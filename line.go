@@ -1,6 +1,7 @@
 package holdlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -34,6 +35,7 @@ type line struct {
 	mu      sync.Mutex
 	running bool
 	places  map[string]*place // by nonce
+	last    uint64            // the number of the newest
 	now     bool              // attend at once: messages may have been lost
 
 	listening bool      // or about to
@@ -43,6 +45,7 @@ type line struct {
 // A place is one nonce in line.
 type place struct {
 	req     *driver.AcquireRequest
+	number  uint64        // later ones have higher ones
 	inLine  bool          // the store has listed it
 	listed  instant       // when the last call was sent that was answered with this nonce waiting
 	due     time.Time     // when the term before it ends, if it is the next in line; else zero
@@ -78,6 +81,8 @@ func newLine(c *Client, q driver.Queue) *line {
 func (l *line) enqueue(ctx context.Context, sent instant, req *driver.AcquireRequest) (*place, driver.Grant, error) {
 	p := &place{req: req, listed: sent}
 	l.mu.Lock()
+	l.last++
+	p.number = l.last
 	l.places[req.Ref.Nonce] = p
 	l.mu.Unlock()
 	g, err := l.queue.Enqueue(ctx, req)
@@ -226,6 +231,8 @@ func (l *line) listen() {
 func (l *line) beat(budget time.Duration) {
 	l.mu.Lock()
 	places := l.waiting()
+	// In their order, in which a store can look for them with the least effort.
+	slices.SortFunc(places, func(a, b *place) int { return cmp.Compare(a.number, b.number) })
 	reqs := make([]*driver.AcquireRequest, len(places))
 	for i, p := range places {
 		reqs[i], p.due = p.req, time.Time{}

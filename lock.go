@@ -164,9 +164,8 @@ func (l *Lock) acquireFor(ctx context.Context, wait time.Duration) (*Lease, erro
 
 // acquireAs asks the store, for a run of a job if claim is not nil.
 func (l *Lock) acquireAs(ctx context.Context, wait time.Duration, claim *driver.Claim) (*Lease, error) {
-	if err := ctx.Err(); err != nil {
-		// Nothing is sent for a caller that is gone.
-		return nil, fmt.Errorf("acquire of lock %s: store %s was not asked: %w", describe(l.name, l.key), l.c.traits.Location, waitError(ctx))
+	if ctx.Err() != nil { // nothing is sent for a caller that is gone
+		return nil, fmt.Errorf("acquire of lock %s: store %s was not asked: %w", describe(l.name, l.key), l.c.traits.Location, l.c.gone(ctx))
 	}
 	a := attempt{lock: l, claim: claim, start: time.Now()}
 	if wait == 0 {

@@ -16,16 +16,16 @@ const (
 
 // checkName reports what is wrong with a lock's name or a key.
 func checkName(what, s string) error {
-	show := fmt.Sprintf("%.60q", s)
+	show := func() string { return fmt.Sprintf("%.60q", s) } // nearly always nothing is wrong
 	switch {
 	case s == "":
 		return &InvalidError{what, `""`, "it is empty"}
 	case len(s) > maxNameLen:
-		return &InvalidError{what, show + "…", fmt.Sprintf("it has %d bytes; at most %d", len(s), maxNameLen)}
+		return &InvalidError{what, show() + "…", fmt.Sprintf("it has %d bytes; at most %d", len(s), maxNameLen)}
 	case !utf8.ValidString(s):
-		return &InvalidError{what, show, "it is not valid UTF-8"}
+		return &InvalidError{what, show(), "it is not valid UTF-8"}
 	case strings.ContainsRune(s, 0):
-		return &InvalidError{what, show, "it contains a NUL byte"}
+		return &InvalidError{what, show(), "it contains a NUL byte"}
 	}
 	return nil
 }

@@ -332,6 +332,16 @@ func TestShutdown(t *testing.T) {
 			t.Errorf("TryAcquire after Shutdown: %v", err)
 		}
 		wantIs(t, "Do", l.Do(t.Context(), nil), holdlock.ErrShutdown)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		for _, mode := range []holdlock.Mode{holdlock.Enforce, holdlock.Shadow} {
+			l := r.lock(r.client, holdlock.LockOptions{Mode: mode, DoubleRun: holdlock.Costly})
+			_, err := l.TryAcquire(gone)
+			wantIs(t, "TryAcquire after Shutdown by one who is gone", err, holdlock.ErrShutdown)
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("TryAcquire after Shutdown by one who is gone: %v", err)
+			}
+		}
 		if err := <-down; err != nil || time.Since(start) != 8*time.Second {
 			t.Errorf("Shutdown returned %v after %v, want when the work is done", err, time.Since(start))
 		}

@@ -65,7 +65,7 @@ func (l *Lock) notInShadow(use, instead string) error {
 // shadow returns a lease at once, and lets the lock watch the run from beside it.
 func (l *Lock) shadow(ctx context.Context) (*Lease, error) {
 	if ctx.Err() != nil {
-		return nil, waitError(ctx)
+		return nil, l.c.gone(ctx)
 	}
 	if err := l.c.begin(); err != nil {
 		return nil, err

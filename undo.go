@@ -228,7 +228,7 @@ var errLeftToExpire = errors.New("the store has not confirmed it in time; the te
 // abandon tells that a term under which work had ended is left to end by itself: whoever comes next would take its holder for dead.
 func (u *undoer) abandon(job *undo) {
 	if !job.ends.IsZero() {
-		u.c.emit(Event{Kind: Unreleased, Name: job.lock.name, Key: job.lock.key, Abandoned: true, Err: job.lock.storeError("release", errLeftToExpire)})
+		u.c.emit(Event{Kind: Unreleased, Name: job.lock.name, Key: job.lock.key, Abandoned: true, Left: &job.ref, Err: job.lock.storeError("release", errLeftToExpire)})
 	}
 }
 

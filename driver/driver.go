@@ -23,7 +23,7 @@
 //   - R5 Acquire is idempotent per nonce: while the term stands, the same Ref gets the same token again and its full
 //     TTL is re-armed in the same step, because the caller counts its trust from the sending of the last try.
 //   - R8 Nothing is left after a term has ended but token counters, and these no longer than CounterTTL and an hour
-//     after last use, and the records of jobs (R11), as long as they are to be kept.
+//     after last use, who broke a term, until it would have ended, and the records of jobs (R11), as long as they are to be kept.
 //   - R9 A call returns soon after ctx ends. One that is made with an ended ctx changes nothing and wraps ctx's error.
 //   - R12 A Ledger changes each record in one atomic step.
 //   - R10 "taken", "gone" and "the store failed" are three different answers. A store that cannot answer must never
@@ -55,7 +55,7 @@ type Driver interface {
 
 	// Renew sets the expiry of the term Ref to TTL from now by the store's clock, or leaves it where it is if that is
 	// later (a renewal never shortens). The error wraps ErrGone unless Ref is the current, unexpired term, and ErrBroken
-	// if an operator has ended it, which is remembered as long as Grant.Prior of a successor tells it. If Floor is not zero the token of the term becomes exactly Floor in the same step, or
+	// if an operator has ended it, which is remembered at least as long as Grant.Prior of a successor tells it. If Floor is not zero the token of the term becomes exactly Floor in the same step, or
 	// the call fails with ErrTokenPassed and changes nothing.
 	Renew(ctx context.Context, req *RenewRequest) (Grant, error)
 

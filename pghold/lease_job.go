@@ -13,8 +13,10 @@ import (
 
 // The records of jobs: sql/2.sql has the steps, and what is written where.
 
-// The columns of a record that are shown, and what is wrong with it.
-const jobColumns = `j.state, j.why, j.input, j.runs, j.lapses, j.before, j.token, j.holder::text, "holdlock".us(j.changed), j.no_result, j.error, j.settled, j.nonce = ''`
+// The columns of a record that are shown, and what is wrong with it. Nothing is decided by when it was changed, so a time that somebody has set to
+// infinity by hand does no harm: it is shown as 0, and not compared by a settlement.
+const jobColumns = `j.state, j.why, j.input, j.runs, j.lapses, j.before, j.token, j.holder::text,
+	CASE WHEN pg_catalog.isfinite(j.changed) THEN "holdlock".us(j.changed) ELSE 0 END, j.no_result, j.error, j.settled, j.nonce = ''`
 
 const jobFault = `"holdlock".job_fault(j.layout, j.state, j.why, j.before, j.runs, j.lapses, j.token, j.holder, pg_catalog.octet_length(j.result))`
 
@@ -22,7 +24,7 @@ const jobFault = `"holdlock".job_fault(j.layout, j.state, j.why, j.before, j.run
 const claimStatement = `
 SELECT c.answer, c.detail, (c.j).key IS NOT NULL, coalesce((c.j).state, 0), coalesce((c.j).why, 0), coalesce((c.j).input, ''),
 	coalesce((c.j).runs, 0), coalesce((c.j).lapses, 0), coalesce((c.j).before, 0), coalesce((c.j).token, 0),
-	coalesce((c.j).holder::text, '{}'), coalesce("holdlock".us((c.j).changed), 0), coalesce((c.j).no_result, false),
+	coalesce((c.j).holder::text, '{}'), CASE WHEN pg_catalog.isfinite((c.j).changed) THEN "holdlock".us((c.j).changed) ELSE 0 END, coalesce((c.j).no_result, false),
 	coalesce((c.j).error, ''), coalesce((c.j).settled, ''), coalesce((c.j).nonce, '') = '', (c.j).result
 FROM "holdlock".claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) c`
 

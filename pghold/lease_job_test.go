@@ -117,6 +117,56 @@ func TestJobBadRecords(t *testing.T) {
 	}
 }
 
+// A time that somebody has set to infinity by hand hides no other job and no other lock, and the job goes on: nothing depends on when it was changed.
+func TestJobChangedAtInfinity(t *testing.T) {
+	t.Parallel()
+	p := testenv.SharedPostgres(t)
+	for _, at := range []string{"infinity", "-infinity"} {
+		ctx := testContext(t)
+		schema := migrated(t, p)
+		d := leaseDriver(t, p.URL(), schema, LeaseOptions{})
+		mustFinish(t, d, mustClaim(t, d, "done", driver.Rerun), "x")
+		failed := mustClaim(t, d, "open", driver.Rerun)
+		must(t, d.Release(ctx, &driver.ReleaseRequest{Ref: failed, Record: &driver.Record{State: driver.JobOpen, Error: "no paper", Keep: time.Hour}}))
+		for _, key := range []string{"after", "running"} {
+			mustClaim(t, d, key, driver.Rerun)
+		}
+		p.Do(t, inSchema(`UPDATE "holdlock".job SET changed = '`+at+`' WHERE key IN ('done', 'open', 'running');
+			UPDATE "holdlock".lease SET acquired = '`+at+`' WHERE key = 'running'`, schema))
+		jobs, err := d.Jobs(ctx, &driver.JobQuery{Limit: 10})
+		if err != nil || len(jobs) != 4 {
+			t.Fatalf("%s: %d jobs are listed, %v; want 4", at, len(jobs), err)
+		}
+		for _, j := range jobs {
+			if j.Damaged != nil || (j.Changed.Unix() == 0) != (j.Key != "after") {
+				t.Errorf("%s: listed as %+v", at, j)
+			}
+		}
+		if terms, err := d.List(ctx, "", "", 10); err != nil || len(terms) != 2 {
+			t.Errorf("%s: %d locks are listed, %v; want 2", at, len(terms), err)
+		}
+		var job *driver.JobError
+		if _, err := d.Acquire(ctx, jobRequest("done", time.Minute, driver.Rerun)); !errors.Is(err, driver.ErrDone) || !errors.As(err, &job) || string(job.Job.Result) != "x" {
+			t.Errorf("%s: one that is done: %v", at, err)
+		}
+		shown, known, err := d.Job(ctx, "done")
+		if err != nil || !known {
+			t.Fatalf("%s: inspected: %v, %v", at, known, err)
+		}
+		if err := d.Settle(ctx, &driver.SettleRequest{Key: "done", Token: shown.Token, Seen: shown.Changed, By: "x", Keep: time.Hour}); err != nil {
+			t.Errorf("%s: settled: %v", at, err)
+		}
+		if j, _, err := d.Job(ctx, "done"); err != nil || time.Since(j.Changed) > time.Hour {
+			t.Errorf("%s: once it is settled: %+v, %v", at, j, err)
+		}
+		mustFinish(t, d, mustClaim(t, d, "open", driver.Rerun), "y")
+		p.Do(t, inSchema(`UPDATE "holdlock".lease SET expiry = 'infinity' WHERE key = 'running'`, schema))
+		if terms, err := d.List(ctx, "", "", 10); err != nil || len(terms) != 2 || terms[1].Key != "running" || terms[1].Remaining < 100*365*24*time.Hour {
+			t.Errorf("%s: a lock that is held for ever is listed as %+v, %v", at, terms, err)
+		}
+	}
+}
+
 // A claim that a record answers leaves nothing behind, also where the lease row of its key has been collected.
 func TestJobRefusalLeavesNoLease(t *testing.T) {
 	t.Parallel()

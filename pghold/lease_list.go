@@ -10,12 +10,14 @@ import (
 )
 
 // A page of terms. It looks at a bounded number of rows, however few of them are live, and returns the live ones and the
-// last one it has looked at, from which the next page goes on. $1 namespace, $2 prefix, $3 key after which to start, $4 rows.
+// last one it has looked at, from which the next page goes on. $1 namespace, $2 prefix, $3 key after which to start, $4 rows. A row whose times
+// somebody has set to infinity by hand must not hide the others: it is held since 1970, or for 285 years more.
 const listStatement = `
 WITH page AS MATERIALIZED (
 	SELECT l.* FROM "holdlock".lease l WHERE l.namespace = $1 AND l.key >= $2 AND l.key > $3 ORDER BY l.key LIMIT $4)
-SELECT p.key, p.nonce, p.state, p.token, "holdlock".us(p.acquired),
-	"holdlock".us(p.expiry) - "holdlock".us(pg_catalog.clock_timestamp()), p.holder, p.broken,
+SELECT p.key, p.nonce, p.state, p.token, CASE WHEN pg_catalog.isfinite(p.acquired) THEN "holdlock".us(p.acquired) ELSE 0 END,
+	CASE WHEN pg_catalog.isfinite(p.expiry) THEN "holdlock".us(p.expiry) - "holdlock".us(pg_catalog.clock_timestamp()) ELSE 9000000000000000 END,
+	p.holder, p.broken,
 	p.state IN (1, 2) AND p.expiry > pg_catalog.clock_timestamp(), (SELECT pg_catalog.count(*) FROM page)
 FROM page p
 WHERE p.state IN (1, 2) AND p.expiry > pg_catalog.clock_timestamp() OR p.key = (SELECT pg_catalog.max(q.key) FROM page q)

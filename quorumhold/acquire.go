@@ -56,7 +56,7 @@ func (d *Driver) Acquire(ctx context.Context, req *driver.AcquireRequest) (drive
 			"a new one needs a new nonce (%w)", driver.ErrNotApplied))
 	}
 	d.stats.acquires.Add(1)
-	a := &attempt{d: d, req: req, start: time.Now(), used: map[string]bool{}}
+	a := &attempt{d: d, req: req, start: time.Now()}
 	a.term = d.newTerm(req, req.Ref.Nonce)
 	if t := d.known(req.Ref); t != nil {
 		a.term.inherit(t)
@@ -79,7 +79,7 @@ type attempt struct {
 	req   *driver.AcquireRequest
 	start time.Time // before the first byte is sent: the window counts from here
 	term  *term
-	used  map[string]bool // nonces that were given back
+	used  []string // nonces that were given back
 }
 
 func (a *attempt) run(ctx context.Context) (driver.Grant, error) {
@@ -102,7 +102,7 @@ func (a *attempt) run(ctx context.Context) (driver.Grant, error) {
 		case v == taken && o.rival.Nonce == a.term.node.Nonce:
 			// My own term, which an operator has broken. It stands until its end, so nothing is given back.
 			return driver.Grant{}, &driver.HeldError{Term: o.rival}
-		case v == taken && !last && !a.used[o.rival.Nonce] && siblings(o.rival.Nonce, a.req.Ref.Nonce):
+		case v == taken && !last && !slices.Contains(a.used, o.rival.Nonce) && siblings(o.rival.Nonce, a.req.Ref.Nonce):
 			// The answer to an earlier try of the same attempt was lost: it has won in a later vote.
 			a.term.end()
 			a.term = d.newTerm(a.req, o.rival.Nonce)
@@ -125,7 +125,7 @@ func (a *attempt) run(ctx context.Context) (driver.Grant, error) {
 			// Those behind me give back what they have. I keep mine.
 		default:
 			a.term.end()
-			a.used[a.term.node.Nonce] = true
+			a.used = append(a.used, a.term.node.Nonce)
 			a.term = d.newTerm(a.req, sibling(a.term.node.Nonce))
 			pause *= 2
 		}
@@ -139,7 +139,7 @@ func (a *attempt) run(ctx context.Context) (driver.Grant, error) {
 // vote asks every node that has not granted yet, and waits until the outcome is clear.
 func (a *attempt) vote(ctx context.Context) verdict {
 	t := a.term
-	var which []int
+	which := make([]int, 0, len(t.at))
 	t.mu.Lock()
 	t.floor = max(a.req.Floor, cmp.Or(t.standing, driver.TokenAt(time.Now().Add(tokenLead))))
 	for i := range t.at {
@@ -150,6 +150,8 @@ func (a *attempt) vote(ctx context.Context) verdict {
 	t.mu.Unlock()
 	t.ask(which)
 
+	end := a.d.limit(ctx)
+	defer a.d.spare(end)
 	began := time.Now()
 	var settle <-chan time.Time
 	settled := false
@@ -182,7 +184,9 @@ func (a *attempt) vote(ctx context.Context) verdict {
 		case <-t.changed:
 		case <-settle:
 			settled = true
-		case <-ctx.Done():
+		case <-end.done:
+			return interrupted
+		case <-end.late:
 			return interrupted
 		case <-a.d.closing:
 			return interrupted
@@ -220,12 +224,11 @@ func (t *term) judge(settled bool) (v verdict, raise []int) {
 		}
 	}
 	if t.token == 0 && mine >= need {
-		votes := map[driver.Token]int{}
 		var highest driver.Token
 		for i := range t.at {
 			if p := &t.at[i]; p.state == granted {
 				highest = max(highest, p.token)
-				if votes[p.token]++; votes[p.token] >= need {
+				if t.votes(p.token) >= need {
 					t.token = p.token
 				}
 			}
@@ -275,6 +278,16 @@ func (t *term) judge(settled bool) (v verdict, raise []int) {
 	return undecided, raise
 }
 
+// votes counts the nodes that have granted with a token. There are few: a map would cost more than to look at each again.
+func (t *term) votes(token driver.Token) (n int) {
+	for i := range t.at {
+		if p := &t.at[i]; p.state == granted && p.token == token {
+			n++
+		}
+	}
+	return n
+}
+
 // An outlook is what the answers to a vote say about who may win.
 type outlook struct {
 	mine    int
@@ -311,7 +324,7 @@ func (t *term) rivals() rivals {
 	for i := range t.at {
 		switch p := &t.at[i]; p.state {
 		case refused:
-			groups[p.other.Nonce] = append(groups[p.other.Nonce], p.other)
+			groups[p.other.Nonce] = append(groups[p.other.Nonce], *p.other)
 		case granted:
 		default:
 			unknown++
@@ -337,7 +350,7 @@ func (a *attempt) grant(g driver.Grant) driver.Grant {
 	t.phase, t.deadline = held, a.start.Add(t.ttl)
 	g.Token = t.token
 	for i := range t.at {
-		t.at[i].grant, t.at[i].other = driver.Grant{}, driver.Term{}
+		t.at[i].grant, t.at[i].other = driver.Grant{}, nil
 	}
 	t.mu.Unlock()
 	a.d.keep(t)
@@ -363,7 +376,7 @@ func (a *attempt) noMajority(ctx context.Context, v verdict) error {
 			continue
 		case refused:
 			e.Answered++
-			err = errors.New("taken by " + describe(p.other))
+			err = errors.New("taken by " + describe(*p.other))
 		case asking:
 			err = fmt.Errorf("no answer after %s", time.Since(a.start).Round(time.Millisecond))
 		case declined:

@@ -297,7 +297,7 @@ func TestADamagedKeyMakesNoNodeSuspect(t *testing.T) {
 			if refused != nil {
 				t.Fatal(refused)
 			}
-			d.answered(n, time.Now(), f, err)
+			d.answered(n, f, err)
 		}
 		if n.suspect != suspect {
 			t.Errorf("after %v: suspect = %v", err, n.suspect)

@@ -35,7 +35,7 @@ func gather[T any](
 	defer over.Store(true)
 	for i, n := range d.nodes {
 		how := errand{limit: d.opts.NodeTimeout, needed: func(time.Duration) bool { return !over.Load() }}
-		call(d, n, how, func(ctx context.Context) (T, error) {
+		askNode(d, n, how, func(ctx context.Context) (T, error) {
 			ctx, cancel := d.looking(ctx)
 			defer cancel()
 			return ask(ctx, n)

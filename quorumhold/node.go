@@ -52,7 +52,7 @@ type node struct {
 var errBusy = errors.New("enough calls of it are under way")
 
 // admit says whether a call may be made now. If it is only that the node has enough to do, the call is queued.
-func (d *Driver) admit(n *node, now time.Time, wait *queued) (flight, error) {
+func (d *Driver) admit(n *node, now time.Time, wait *call) (flight, error) {
 	timeout := d.opts.NodeTimeout
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -67,7 +67,7 @@ func (d *Driver) admit(n *node, now time.Time, wait *queued) (flight, error) {
 		return flight{}, n.notAsked()
 	case len(n.flying) >= d.flights:
 		if wait != nil {
-			n.queue.add(*wait)
+			n.queue.add(queued{wait, now})
 		}
 		return flight{}, errBusy
 	case n.suspect:
@@ -97,20 +97,20 @@ func (d *Driver) doubt(n *node, now time.Time, why error) {
 	n.suspect, n.last = true, why
 	if waiting := n.queue.clear(); len(waiting) > 0 {
 		err := n.notAsked()
-		d.background(func() {
+		d.background(function(func() {
 			for _, q := range waiting {
-				q.refuse(err)
+				q.what.told(err)
 			}
-		})
+		}))
 	}
 	pause := min(suspectLast, suspectFirst<<min(n.failures, 10))
 	n.again = now.Add(pause/2 + d.random(pause/2+1))
 }
 
 // answered takes note of how a call went, and starts the next one.
-func (d *Driver) answered(n *node, now time.Time, f flight, err error) {
+func (d *Driver) answered(n *node, f flight, err error) {
 	n.mu.Lock()
-	if i := slices.Index(n.flying, f); i >= 0 {
+	if i := slices.IndexFunc(n.flying, func(x flight) bool { return x.number == f.number }); i >= 0 {
 		n.flying = slices.Delete(n.flying, i, i+1)
 	}
 	n.probing = false
@@ -118,30 +118,30 @@ func (d *Driver) answered(n *node, now time.Time, f flight, err error) {
 		n.failures++
 		n.last = err
 		if n.suspect || n.failures >= suspectAfter || errors.Is(err, context.DeadlineExceeded) {
-			d.doubt(n, now, err)
+			d.doubt(n, time.Now(), err)
 		}
 	} else {
 		n.suspect, n.failures, n.last = false, 0, nil
 	}
-	var next queued
-	var left []queued
-	var one flight
-	if len(n.flying) < d.flights {
-		if next, left = n.queue.next(now, &d.broken); next.start != nil {
-			one = n.depart(now)
+	var next *call
+	var left []*call
+	if len(n.flying) < d.flights && n.queue.len() > 0 {
+		now := time.Now()
+		if next, left = n.queue.next(now, &d.broken); next != nil {
+			next.flight = n.depart(now)
 		}
 	}
 	n.mu.Unlock()
-	if next.start != nil {
-		next.start(one)
+	if next != nil {
+		next.launch()
 	}
 	if len(left) > 0 { // there may be many, and somebody waits for the answer to this call
 		refuse := func() {
-			for _, q := range left {
-				q.refuse(errNotNeeded)
+			for _, c := range left {
+				c.what.told(errNotNeeded)
 			}
 		}
-		if !d.background(refuse) {
+		if !d.background(function(refuse)) {
 			refuse()
 		}
 	}
@@ -160,46 +160,6 @@ func silent(err error) bool {
 
 // unheard says whether the node may not have done what it was told.
 func unheard(err error) bool { return silent(err) || errors.Is(err, context.Canceled) }
-
-// call makes one call of a node on a goroutine of its own and hands the answer to done, on that goroutine. A node that is
-// not to be asked is answered for at once, on the caller's.
-func call[T any](d *Driver, n *node, e errand, f func(context.Context) (T, error), done func(T, error)) {
-	var zero T
-	one, err := d.admit(n, time.Now(), nil)
-	if errors.Is(err, errBusy) {
-		one, err = d.admit(n, time.Now(), &queued{
-			errand: e, since: time.Now(),
-			start:  func(one flight) { launch(d, n, one, e.limit, f, done) },
-			refuse: func(err error) { done(zero, err) },
-		})
-	}
-	switch {
-	case err == nil:
-		launch(d, n, one, e.limit, f, done)
-	case !errors.Is(err, errBusy):
-		done(zero, err)
-	}
-}
-
-// launch makes a call that has been admitted.
-func launch[T any](d *Driver, n *node, one flight, limit time.Duration, f func(context.Context) (T, error), done func(T, error)) {
-	limit = min(limit, d.opts.NodeTimeout)
-	started := d.background(func() {
-		ctx, cancel := driver.WithBudget(context.Background(), limit) // see Close: nodes end what is under way
-		defer cancel()
-		v, err := f(ctx)
-		d.answered(n, time.Now(), one, err)
-		done(v, err)
-		if !silent(err) {
-			d.pay(n)
-		}
-	})
-	if !started {
-		var zero T
-		d.answered(n, time.Now(), one, nil)
-		done(zero, fmt.Errorf("%w (%w)", driver.ErrClosed, driver.ErrNotApplied))
-	}
-}
 
 // A debt is a term that is to be given back to a node which did not answer.
 type debt struct {
@@ -232,7 +192,7 @@ func (d *Driver) pay(n *node) {
 	start := len(n.debts) > 0 && !n.paying && !n.suspect
 	n.paying = n.paying || start
 	n.mu.Unlock()
-	if start && !d.background(func() { d.payAll(n) }) {
+	if start && !d.background(function(func() { d.payAll(n) })) {
 		n.mu.Lock()
 		n.paying = false
 		n.mu.Unlock()
@@ -263,7 +223,7 @@ func (d *Driver) payAll(n *node) {
 			ctx, cancel := driver.WithBudget(context.Background(), d.opts.NodeTimeout)
 			err = n.Release(ctx, &req)
 			cancel()
-			d.answered(n, time.Now(), one, err)
+			d.answered(n, one, err)
 		}
 		if !unheard(err) {
 			x.paid()

@@ -35,12 +35,10 @@ type errand struct {
 	needed func(waited time.Duration) bool
 }
 
-// A queued call waits until another one of its node has ended. One of the two is called then, on a goroutine of its own.
+// A queued call waits until another one of its node has ended.
 type queued struct {
-	errand
-	since  time.Time
-	start  func(flight)
-	refuse func(error)
+	*call
+	since time.Time
 }
 
 // errNotNeeded is the answer to a call that was not made.
@@ -59,20 +57,20 @@ func (q *queue) add(x queued) {
 	}
 }
 
-// next takes out the call whose turn it is, and those before it that nobody needs. There is none if its start is nil.
-func (q *queue) next(now time.Time, b *broken) (one queued, left []queued) {
+// next takes out the call whose turn it is, or nil, and those before it that nobody needs.
+func (q *queue) next(now time.Time, b *broken) (turn *call, left []*call) {
 	for _, lane := range []*[]queued{&q.urgent, &q.others} {
 		for len(*lane) > 0 {
-			one = (*lane)[0]
+			one := (*lane)[0]
 			(*lane)[0] = queued{} // for the garbage collector
 			*lane = (*lane)[1:]
 			if one.needed == nil || b.hoard || one.needed(now.Sub(one.since)) {
-				return one, left
+				return one.call, left
 			}
-			left = append(left, one)
+			left = append(left, one.call)
 		}
 	}
-	return queued{}, left
+	return nil, left
 }
 
 // clear takes out all.

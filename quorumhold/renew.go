@@ -112,7 +112,7 @@ func (r *renewal) ask(i int) {
 		over := r.over.Load()
 		return over == nil || time.Since(*over) < patience
 	}
-	call(r.d, n, errand{limit, !r.d.broken.equal, needed}, func(ctx context.Context) ([]driver.RenewResult, error) {
+	askNode(r.d, n, errand{limit, !r.d.broken.equal, needed}, func(ctx context.Context) ([]driver.RenewResult, error) {
 		if b, ok := driver.As[driver.BatchRenewer](n.Driver); ok {
 			res := b.RenewBatch(ctx, reqs)
 			return res, allFailed(res)
@@ -275,7 +275,7 @@ func (d *Driver) confirmed(y *tally, sent time.Time) driver.Token {
 	token := t.token
 	t.mu.Unlock() // whoever has d.mu may wait for it
 	for _, i := range seeds {
-		if !d.background(func() { t.seed(i, 0) }) {
+		if !d.background(function(func() { t.seed(i, 0) })) {
 			t.mu.Lock()
 			t.at[i].seeds = false
 			t.mu.Unlock()

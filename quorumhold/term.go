@@ -45,12 +45,12 @@ type place struct {
 	state standing
 	token driver.Token
 	grant driver.Grant
-	other driver.Term // who stands there instead, if refused
-	err   error       // if failed or declined
-	moved bool        // a raise of the token is on its way
-	seeds bool        // see seed: a request is on its way, or one will be after a pause
-	ghost bool        // a request to start it was never answered: it may come to stand although nobody is told
-	then  func()      // to be done when a request that is on its way is answered
+	other *driver.Term // who stands there instead, if refused
+	err   error        // if failed or declined
+	moved bool         // a raise of the token is on its way
+	seeds bool         // see seed: a request is on its way, or one will be after a pause
+	ghost bool         // a request to start it was never answered: it may come to stand although nobody is told
+	then  *polled      // to be sent when a request that is on its way is answered
 }
 
 type standing uint8
@@ -79,9 +79,9 @@ func (t *term) poke() {
 }
 
 // ask sends the request to start the term to some nodes.
-func (t *term) ask(which []int) { t.askFor(which, t.needs, func() {}) }
+func (t *term) ask(which []int) { t.askFor(which, t.needs, nil) }
 
-// askFor is ask as long as it is needed, and calls then after each answer.
+// askFor is ask as long as it is needed, and calls then after each answer, if it is not nil.
 func (t *term) askFor(which []int, needed func(time.Duration) bool, then func()) {
 	t.mu.Lock()
 	for _, i := range which {
@@ -92,13 +92,33 @@ func (t *term) askFor(which []int, needed func(time.Duration) bool, then func())
 	}
 	how := errand{limit: t.ttl, needed: needed}
 	t.mu.Unlock()
-	for _, i := range which {
-		n := t.d.nodes[i]
-		call(t.d, n, how, func(ctx context.Context) (driver.Grant, error) { return n.Acquire(ctx, req) },
-			func(g driver.Grant, err error) {
-				t.answered(i, g, err)
-				then()
-			})
+	all, now := make([]acquire, len(which)), time.Now()
+	for k, i := range which {
+		a := &all[k]
+		*a = acquire{call: call{d: t.d, n: t.d.nodes[i], errand: how, what: a}, term: t, at: i, req: req, then: then}
+		a.send(now)
+	}
+}
+
+// An acquire asks one node to start a term.
+type acquire struct {
+	call
+	term  *term
+	at    int
+	req   *driver.AcquireRequest
+	then  func()
+	grant driver.Grant
+}
+
+func (a *acquire) ask(ctx context.Context) (err error) {
+	a.grant, err = a.n.Acquire(ctx, a.req)
+	return err
+}
+
+func (a *acquire) told(err error) {
+	a.term.answered(a.at, a.grant, err)
+	if a.then != nil {
+		a.then()
 	}
 }
 
@@ -128,16 +148,8 @@ func (t *term) answered(i int, g driver.Grant, err error) {
 	t.mu.Lock()
 	p := &t.at[i]
 	then, ghost, seeds := p.then, p.ghost, p.seeds
-	*p = place{state: granted, token: g.Token, grant: g}
-	var other *driver.HeldError
-	switch {
-	case err == nil:
-	case errors.As(err, &other):
-		*p = place{state: refused, other: other.Term}
-	case errors.Is(err, driver.ErrNotApplied), errors.Is(err, driver.ErrAbstains):
-		*p = place{state: declined, err: err}
-	default:
-		*p = place{state: failed, err: err}
+	if *p = (place{state: granted, token: g.Token, grant: g}); err != nil {
+		*p = notGranted(err)
 	}
 	// One that was not answered may arrive after the answer to the next one.
 	ghost = p.state == failed || ghost && !t.d.broken.ghosts
@@ -168,11 +180,24 @@ func (t *term) answered(i int, g driver.Grant, err error) {
 	}
 	switch {
 	case then != nil:
-		then()
+		then.begin()
 	case raise:
 		t.raise(i)
 	case giveBack:
 		t.giveBack(i, ghost)
+	}
+}
+
+// notGranted is what is known of a node that has answered a request to start a term with an error.
+func notGranted(err error) place {
+	var other *driver.HeldError
+	switch {
+	case errors.As(err, &other):
+		return place{state: refused, other: &other.Term}
+	case errors.Is(err, driver.ErrNotApplied), errors.Is(err, driver.ErrAbstains):
+		return place{state: declined, err: err}
+	default:
+		return place{state: failed, err: err}
 	}
 }
 
@@ -190,17 +215,17 @@ func (t *term) open() bool {
 	return t.phase == trying && t.token == 0 && mine < t.d.need && mine+open >= t.d.need
 }
 
-// whenAnswered calls f when node i has answered to the request to start the term. What ends the term there is not sent before,
+// whenAnswered begins p when its node has answered to the request to start the term. What ends the term there is not sent before,
 // since it could overtake that, and the node would have to remember for minutes not to grant it.
-func (t *term) whenAnswered(i int, f func()) {
+func (t *term) whenAnswered(p *polled) {
 	t.mu.Lock()
-	if t.at[i].state == asking {
-		t.at[i].then = f
+	if t.at[p.at].state == asking {
+		t.at[p.at].then = p
 		t.mu.Unlock()
 		return
 	}
 	t.mu.Unlock()
-	f()
+	p.begin()
 }
 
 // ghost says whether the term may come to stand at node i although nobody was told.
@@ -246,7 +271,7 @@ func (t *term) raise(i int) {
 	req := &driver.RenewRequest{Ref: t.node, TTL: t.d.stretch(t.ttl), Floor: t.token}
 	how := errand{limit: t.ttl, urgent: !t.d.broken.equal, needed: t.needs}
 	t.mu.Unlock()
-	call(t.d, n, how, func(ctx context.Context) (driver.Grant, error) { return n.Renew(ctx, req) },
+	askNode(t.d, n, how, func(ctx context.Context) (driver.Grant, error) { return n.Renew(ctx, req) },
 		func(g driver.Grant, err error) {
 			t.mu.Lock()
 			p := &t.at[i]
@@ -305,7 +330,7 @@ func (t *term) giveBack(i int, ghost bool) {
 		release: driver.ReleaseRequest{Ref: t.node, Undo: true, Answered: !ghost}, until: time.Now().Add(max(t.ttl, t.minHold)), paid: done,
 	}
 	t.mu.Unlock()
-	call(t.d, n, errand{limit: limit}, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Release(ctx, &x.release) },
+	askNode(t.d, n, errand{limit: limit}, func(ctx context.Context) (struct{}, error) { return struct{}{}, n.Release(ctx, &x.release) },
 		func(_ struct{}, err error) {
 			if unheard(err) {
 				again := x
@@ -324,6 +349,9 @@ type retirement struct {
 }
 
 func (r *retirement) add(ref driver.Ref, n int) {
+	if n == 0 {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.nodes[ref] += n; r.nodes[ref] <= 0 {

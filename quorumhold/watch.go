@@ -38,7 +38,7 @@ func (d *Driver) Watch(ctx context.Context, key string) (<-chan struct{}, func()
 			break
 		}
 	}
-	if len(w.sources) == 0 || !d.background(func() { w.forward() }) {
+	if len(w.sources) == 0 || !d.background(function(func() { w.forward() })) {
 		w.stop()
 		if err := d.interrupted(ctx); err != nil {
 			return nil, nil, fmt.Errorf("quorumhold: watch %q: %w (%w)", key, err, driver.ErrNotApplied)
@@ -92,7 +92,7 @@ func (d *Driver) watchNode(ctx context.Context, n *node, key string, w *watch) e
 		defer mu.Unlock()
 		return !given
 	}
-	call(d, n, errand{limit: d.opts.NodeTimeout, needed: needed}, func(ctx context.Context) (source, error) {
+	askNode(d, n, errand{limit: d.opts.NodeTimeout, needed: needed}, func(ctx context.Context) (source, error) {
 		hints, stop, err := waiter.Watch(ctx, key)
 		return source{hints, stop, err}, err
 	}, func(s source, err error) {

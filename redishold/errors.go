@@ -27,9 +27,6 @@ func failure(verb, key string, err error) error {
 
 // failure is the failure of a call about one lock. It names the key of what stands there and cannot be read.
 func (d *Driver) failure(verb, key string, err error) error {
-	if d.cluster == nil {
-		err = adviseCluster(err)
-	}
 	if errors.Is(err, driver.ErrNewer) { // not to be deleted
 		err = fmt.Errorf("key %s: %w", strings.Join(d.keys(key), " and key "), err)
 	} else if damaged(err) || errors.Is(err, driver.ErrDamaged) {
@@ -37,7 +34,15 @@ func (d *Driver) failure(verb, key string, err error) error {
 			err = fmt.Errorf("look at key %s, and delete it or use another namespace: %w", strings.Join(d.keys(key), " and key "), err)
 		}
 	}
-	return failure(verb, key, err)
+	return d.failed(verb, key, err)
+}
+
+// failed is the failure of a call about no lock, about several, or about what there is of one.
+func (d *Driver) failed(verb, what string, err error) error {
+	if d.cluster == nil {
+		err = adviseCluster(err)
+	}
+	return failure(verb, what, err)
 }
 
 // errLine is for what stands in the place of the line of a lock.

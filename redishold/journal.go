@@ -143,7 +143,7 @@ func (d *Driver) Jobs(ctx context.Context, q *driver.JobQuery) ([]driver.Job, er
 	}
 	keys, err := d.names(ctx, names, end, q.Prefix, q.After)
 	if err != nil {
-		return nil, failure(verb, q.Prefix, err)
+		return nil, d.failed(verb, q.Prefix, err)
 	}
 	from, found := slices.BinarySearch(keys, q.After)
 	if found {
@@ -154,7 +154,7 @@ func (d *Driver) Jobs(ctx context.Context, q *driver.JobQuery) ([]driver.Job, er
 		n := min(len(keys), jobsCount)
 		some, err := d.readJobs(ctx, keys[:n], which)
 		if err != nil {
-			return nil, failure(verb, q.Prefix, err)
+			return nil, d.failed(verb, q.Prefix, err)
 		}
 		jobs, keys = append(jobs, some...), keys[n:]
 	}

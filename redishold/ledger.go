@@ -29,7 +29,7 @@ func (d *Driver) UpdateRecords(ctx context.Context, day driver.Day, locks []stri
 	for len(locks) > 0 {
 		n := min(len(locks), usageBatch)
 		if err := d.updateRecords(ctx, d.usageKey(day), day.TTL(), locks[:n], merge); err != nil {
-			return usageFailure(verb, d.usageKey(day), err)
+			return d.usageFailure(verb, d.usageKey(day), err)
 		}
 		locks = locks[n:]
 	}
@@ -99,7 +99,7 @@ func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func
 				break
 			}
 			if err != nil {
-				return failure(verb, recordsOf(day), err)
+				return d.failed(verb, recordsOf(day), err)
 			}
 			for i := 0; i+1 < len(p.fields); i += 2 {
 				if seen[p.fields[i]] {
@@ -116,7 +116,7 @@ func (d *Driver) ReadRecords(ctx context.Context, first, last driver.Day, f func
 		}
 	}
 	if why != nil {
-		return usageFailure(verb, strings.Join(foreign, " "), why)
+		return d.usageFailure(verb, strings.Join(foreign, " "), why)
 	}
 	return nil
 }
@@ -138,11 +138,11 @@ func recordDays(first, last, today driver.Day) (days []driver.Day) {
 }
 
 // usageFailure is failure for the records of a day, and says what helps if they are none.
-func usageFailure(verb, key string, err error) error {
+func (d *Driver) usageFailure(verb, key string, err error) error {
 	if damaged(err) {
 		err = fmt.Errorf("%w; another program has written there: once you have moved it away, with RENAME or DEL, usage is counted again", err)
 	}
-	return failure(verb, key, err)
+	return d.failed(verb, key, err)
 }
 
 // oddDays is how far the clock of a program may be ahead of ours for its records to be found.

@@ -39,7 +39,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 	}
 	keys, err := d.names(ctx, &d.lists, "}", prefix, after)
 	if err != nil {
-		return nil, failure("list", prefix, err)
+		return nil, d.failed("list", prefix, err)
 	}
 	from, found := slices.BinarySearch(keys, after)
 	if found {
@@ -50,7 +50,7 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 		n := min(len(keys), lookCount)
 		some, err := d.look(ctx, keys[:n])
 		if err != nil {
-			return nil, failure("list", prefix, err)
+			return nil, d.failed("list", prefix, err)
 		}
 		terms, keys = append(terms, some...), keys[n:]
 	}
@@ -112,13 +112,13 @@ func (d *Driver) Inspect(ctx context.Context, key string) (driver.Term, bool, er
 	}
 	terms, err := d.look(ctx, []string{key})
 	if err != nil {
-		return driver.Term{}, false, failure("inspect", key, err)
+		return driver.Term{}, false, d.failed("inspect", key, err)
 	}
 	if len(terms) == 0 {
 		return driver.Term{}, false, nil
 	}
 	if err := terms[0].Damaged; err != nil {
-		return driver.Term{}, false, failure("inspect", key, err)
+		return driver.Term{}, false, d.failed("inspect", key, err)
 	}
 	return terms[0], true, nil
 }

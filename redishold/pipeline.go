@@ -50,6 +50,8 @@ type sharer struct {
 
 	ends   *time.Timer // looks for members whose time is up
 	endsAt time.Time   // zero while nobody waits
+
+	messages sync.Pool // channels for members, without a message
 }
 
 // flight is one goroutine that sends, or one caller who sends by himself.
@@ -112,6 +114,14 @@ func newSharer(client redis.UniversalClient) *sharer {
 	return s
 }
 
+// message returns a channel for the message of one member.
+func (s *sharer) message() chan struct{} {
+	if c, ok := s.messages.Get().(chan struct{}); ok {
+		return c
+	}
+	return make(chan struct{}, 1)
+}
+
 // do sends one call and returns when it is answered or ctx ends.
 func (s *sharer) do(ctx context.Context, r *member) (any, error) {
 	r.ctx = ctx
@@ -126,16 +136,17 @@ func (s *sharer) do(ctx context.Context, r *member) (any, error) {
 	}
 	r.budget = driver.BudgetOnly(ctx)
 	if s.direct && r.budget && len(s.queue) == 0 && s.underWay() < maxAlone {
-		f := s.depart()
+		alone := &lone{ctx: patient{Context: ctx}}
+		s.depart(&alone.flight)
 		s.mu.Unlock()
 		// No goroutine: the wake-ups of two would cost more than the script.
-		sendOne(&patient{Context: ctx}, s.client, r)
+		alone.send(&alone.ctx, s.client, r)
 		s.mu.Lock()
-		s.arrive(f)
+		s.arrive(&alone.flight)
 		s.mu.Unlock()
 		return r.reply, r.err
 	}
-	r.done = make(chan struct{}, 1)
+	r.done = s.message()
 	if r.budget {
 		r.deadline, _ = ctx.Deadline()
 		s.endAt(r.deadline)
@@ -145,9 +156,11 @@ func (s *sharer) do(ctx context.Context, r *member) (any, error) {
 	s.mu.Unlock()
 	if r.budget {
 		<-r.done
+		s.messages.Put(r.done) // settle has sent, and does so once
 	} else {
 		select {
 		case <-r.done:
+			s.messages.Put(r.done)
 		case <-ctx.Done():
 			s.leave(r)
 		}
@@ -272,10 +285,9 @@ func (s *sharer) close() {
 // underWay, depart, arrive and dispatch are called with mu held.
 func (s *sharer) underWay() int { return len(s.flights) - s.late }
 
-func (s *sharer) depart() *flight {
-	f := &flight{since: time.Now()}
+func (s *sharer) depart(f *flight) {
+	f.since = time.Now()
 	s.flights = append(s.flights, f)
-	return f
 }
 
 func (s *sharer) arrive(f *flight) {
@@ -293,7 +305,9 @@ func (s *sharer) dispatch() {
 	case len(s.queue) == 0 || s.starting:
 	case s.underWay() < maxFlights && (s.underWay() == 0 || !s.broken.company):
 		s.starting = true
-		go s.fly(s.depart())
+		f := &flight{}
+		s.depart(f)
+		go s.fly(f)
 	case !s.watching && !s.broken.patient:
 		s.watching = true
 		s.watch.Reset(flightIsLate)

@@ -209,8 +209,11 @@ func (n *quorumNode) Close() error {
 
 // explain turns what the gate answers into errors of the contract.
 func (n *quorumNode) explain(err error) error {
+	if err == nil {
+		return nil
+	}
 	var reply redis.Error
-	if err == nil || !errors.As(err, &reply) {
+	if !errors.As(err, &reply) {
 		return err
 	}
 	code, rest, _ := strings.Cut(reply.Error(), " ")

@@ -210,7 +210,10 @@ func TestClientForOneServerOnACluster(t *testing.T) {
 			}
 			renewals, places = append(renewals, &driver.RenewRequest{Ref: req.Ref, TTL: time.Minute}), append(places, place)
 		}
-		for what, err := range map[string]error{"RenewBatch": d.RenewBatch(t.Context(), renewals)[1].Err, "Attend": d.Attend(t.Context(), places)[1].Err} {
+		_, list := d.List(t.Context(), "", "", 10)
+		for what, err := range map[string]error{
+			"RenewBatch": d.RenewBatch(t.Context(), renewals)[1].Err, "Attend": d.Attend(t.Context(), places)[1].Err, "List": list,
+		} {
 			told := errors.Is(err, driver.ErrDenied) && errors.Is(err, driver.ErrNotApplied) && strings.Contains(err.Error(), "redis+cluster://")
 			if right && err != nil || !right && !told {
 				t.Errorf("with a client for Clusters: %v; %s: %v", right, what, err)

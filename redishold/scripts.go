@@ -49,7 +49,10 @@ var (
 	luaSettle string
 )
 
-type script struct{ source, sha string }
+type script struct {
+	source, sha string
+	hash        any // the sha, as an argument
+}
 
 type scripts struct {
 	acquire, renew, release, turn, breakTerm, look, watch, leave, attend, ledger *script
@@ -86,7 +89,8 @@ func newScripts(plain bool, channel, alive, gate string) *scripts {
 
 func newScript(source string) *script {
 	sum := sha1.Sum([]byte(source))
-	return &script{source: source, sha: hex.EncodeToString(sum[:])}
+	sha := hex.EncodeToString(sum[:])
+	return &script{source, sha, sha}
 }
 
 // call calls a script once and returns its reply.

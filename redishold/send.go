@@ -12,11 +12,20 @@ import (
 type parcel struct {
 	members []*member
 	cmd     *redis.Cmd
+	few     [5]any // the arguments of a call for one lock
+}
+
+// lone is what one member needs who is sent by himself, as one object.
+type lone struct {
+	flight flight
+	ctx    patient
+	parcel parcel
+	self   [1]*member
 }
 
 // parcels packs those who travel together. On a Cluster nobody does.
 func (s *sharer) parcels(batch []*member) []parcel {
-	all := make([]parcel, 0, len(batch))
+	var all []parcel // nearly always one
 next:
 	for i, r := range batch {
 		if r.turn.packed != "" {
@@ -35,12 +44,15 @@ next:
 // call makes the command, by the script's hash or by its source: servers forget scripts whenever they like.
 func (p *parcel) call(ctx context.Context, verb string) *redis.Cmd {
 	first := p.members[0]
-	what := first.script.sha
+	what := first.script.hash
 	if verb == "eval" {
 		what = first.script.source
 	}
-	args := make([]any, 3, 3+2*len(p.members)+len(first.keys)+len(first.args))
-	args[0], args[1] = verb, what
+	args := p.few[:0]
+	if n := 3 + len(p.members)*(len(first.keys)+1) + len(first.args); n > len(p.few) || p.cmd != nil {
+		args = make([]any, 0, n) // those of the call before may still be looked at
+	}
+	args = append(args, verb, what, nil)
 	for _, r := range p.members {
 		for _, k := range r.keys {
 			args = append(args, k)
@@ -75,7 +87,13 @@ func (p *parcel) deliver() {
 
 // sendOne sends one call by itself.
 func sendOne(ctx context.Context, client redis.UniversalClient, r *member) {
-	sendAlone(ctx, client, &parcel{members: []*member{r}})
+	new(lone).send(ctx, client, r)
+}
+
+func (l *lone) send(ctx context.Context, client redis.UniversalClient, r *member) {
+	l.self[0] = r
+	l.parcel.members = l.self[:]
+	sendAlone(ctx, client, &l.parcel)
 }
 
 func sendAlone(ctx context.Context, client redis.UniversalClient, p *parcel) {
@@ -89,11 +107,12 @@ func sendAlone(ctx context.Context, client redis.UniversalClient, p *parcel) {
 // send sends calls together and gives each its own answer.
 func (s *sharer) send(batch []*member) {
 	if len(batch) == 1 {
-		ctx := batch[0].ctx
+		ctx, alone := batch[0].ctx, &lone{}
 		if s.direct && batch[0].budget {
-			ctx = &patient{Context: ctx}
+			alone.ctx.Context = ctx
+			ctx = &alone.ctx
 		}
-		sendOne(ctx, s.client, batch[0])
+		alone.send(ctx, s.client, batch[0])
 		return
 	}
 	// Nobody's own context: one who gives up must not end the call of the others.

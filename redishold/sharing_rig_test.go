@@ -43,10 +43,10 @@ type played struct {
 
 // Scripts that the server knows. It answers the argument of the first two, and turns for the others.
 var (
-	playedEcho   = &script{source: "echo", sha: "sha of echo"}
-	playedOther  = &script{source: "other", sha: "sha of other"}
-	playedTurns  = &script{source: "turns", sha: "sha of turns"}
-	playedTurns2 = &script{source: "more turns", sha: "sha of more turns"}
+	playedEcho   = &script{"echo", "sha of echo", "sha of echo"}
+	playedOther  = &script{"other", "sha of other", "sha of other"}
+	playedTurns  = &script{"turns", "sha of turns", "sha of turns"}
+	playedTurns2 = &script{"more turns", "sha of more turns", "sha of more turns"}
 )
 
 func playSharing(t *testing.T, b broken, trial func(*sharing)) (wrong []string) {

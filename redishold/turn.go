@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 
@@ -57,7 +58,15 @@ func (d *Driver) packAcquire(req *driver.AcquireRequest, holder string, wait boo
 	return b.String()
 }
 
-func packRelease(nonce string) string { return "R" + nonce + randomHex(8) }
+func packRelease(nonce string) string {
+	const digits = "0123456789abcdef"
+	var b [1 + 32 + 16]byte
+	out := append(append(b[:0], 'R'), nonce...)
+	for id, i := rand.Uint64(), 0; i < 16; id, i = id>>4, i+1 { // to be told from others, and no secret
+		out = append(out, digits[id%16])
+	}
+	return string(out)
+}
 
 // grant is the grant of a word; see turn.lua.
 func (t *turn) grant(floor driver.Token) driver.Grant {

@@ -38,6 +38,8 @@ import (
 // N:p:PROCESS exists, on a Cluster N:{:K}:p:PROCESS. What is published on N:w:PROCESS is the number of a watcher, or of a
 // hand-over: nonce, 32; token, 16; how long the term lasts, µs, 16; how the term before ended, 1; prior, as above.
 //
+// For as long as a term that was broken at once would have lasted, N:{:K}:b:NONCE is by whom it was, a JSON string.
+//
 // A value of another version is left alone and reported.
 const headerLen = 84
 

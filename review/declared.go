@@ -65,21 +65,29 @@ func together(a, b *ledger.Declaration) (first, last driver.Day, n int) {
 	return first, last, n
 }
 
-// drift says whether two declarations were both in use for longer than a roll-out takes. Each change of one to the other has a day on
-// which both are, and so have a roll-back and an experiment: those days are few among the days of either.
+// drift says whether two declarations were both in use for longer than a change takes. A roll-out that is taken back has two days in a
+// row on which both were, and an experiment one at each end, and neither happens often; nor do days say anything that are few among those of either.
 func drift(a, b *ledger.Declaration) bool {
+	const inRow, often = 3, 4
 	first, last, n := together(a, b)
-	if n < 3 {
-		return false
-	}
-	ofA, ofB := 0, 0
-	for d := first; d <= last; d++ {
-		if a.UsedOn(d) {
+	ofA, ofB, row, longest, rows := 0, 0, 0, 0, 0
+	for d := first; n > 0 && d <= last; d++ {
+		usedA, usedB := a.UsedOn(d), b.UsedOn(d)
+		if usedA {
 			ofA++
 		}
-		if b.UsedOn(d) {
+		if usedB {
 			ofB++
 		}
+		switch {
+		case usedA && usedB:
+			if row++; row == 1 {
+				rows++
+			}
+			longest = max(longest, row)
+		case usedA || usedB: // else nobody used the lock on that day
+			row = 0
+		}
 	}
-	return 3*n >= 2*min(ofA, ofB)
+	return (longest >= inRow || rows >= often) && 3*n >= 2*min(ofA, ofB)
 }

@@ -70,9 +70,13 @@ type subject struct {
 
 // subjectOf looks at a lock in a period.
 func subjectOf(l *ledger.Lock, p Period) *subject {
-	s := &subject{Usage: &ledger.Usage{}, lock: l, asked: p, period: p, all: l.Declared}
-	if l.Name == ledger.Others { // an older release has written the declarations of different locks there
-		s.all = nil
+	s := &subject{Usage: &ledger.Usage{}, lock: l, asked: p, period: p}
+	for _, d := range l.Declared {
+		// An older release has written the declarations of different locks to those that are counted together. One that comes up in the
+		// future is of a host with a wrong clock, and would be the one in use last until then.
+		if l.Name != ledger.Others && d.First <= driver.DayOf(p.To)+1 {
+			s.all = append(s.all, d)
+		}
 	}
 	if len(s.all) > 0 {
 		s.declared = &s.all[0]

@@ -126,6 +126,152 @@ func TestTakenBack(t *testing.T) {
 	}
 }
 
+// A roll-out that is taken back on the next day, once and again, is none either.
+func TestRolledBackTwice(t *testing.T) {
+	t.Parallel()
+	one, other := declared(minute), declared(30*second)
+	for _, c := range []struct{ days, want string }{ // a and b: one of them all day; x: first a, from noon on b; y: the reverse; c: both all day
+		{"aaaaxyaaaaaxyaaaaaaa", ""},
+		{"aaaaxyaaaaaaxbbbbbbb", ""},
+		{"aaaaxyaaaxyaaaaxbbbb", ""},
+		{"aaaaxbbyaaaaxbbbbbbb", ""},
+		{"aaaacccaaaaaaaaaaaaa", "drifted"},
+		{"aacaaaacaaaacaaaacaa", "drifted"},
+		{"aaxyaaxyaaxyaaxyaaxy", "drifted"},
+	} {
+		t.Run(c.days, func(t *testing.T) {
+			t.Parallel()
+			lived(t, func(m *calendar) {
+				for _, day := range c.days {
+					switch day {
+					case 'a':
+						works(m, one, 6*hour, minute, 4)
+					case 'b':
+						works(m, other, 6*hour, minute, 4)
+					case 'x':
+						works(m, one, 6*hour, minute, 2)
+						works(m, other, 6*hour, minute, 2)
+					case 'y':
+						works(m, other, 6*hour, minute, 2)
+						works(m, one, 6*hour, minute, 2)
+					default:
+						m.beside(func() { time.Sleep(hour); works(m, other, 6*hour, minute, 3) })
+						works(m, one, 6*hour, minute, 4)
+					}
+				}
+			}, func(t *testing.T, l *ledger.Lock, p Period) {
+				says(t, Judge(l, p), c.want, "")
+			})
+		})
+	}
+}
+
+// A program that reads its configuration anew declares the lock once more, and does not differ from itself. Two that go on to differ do.
+func TestReload(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		anew int // programs of two
+		want string
+	}{{"both", 2, ""}, {"one", 1, "drifted"}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			lived(t, func(m *calendar) {
+				for i := range 2 {
+					m.beside(func() {
+						p := m.program()
+						l := p.lock("l", declared(30*second))
+						for n := range 28 * 4 {
+							if n == 9*4 && i < c.anew {
+								l = p.lock("l", declared(minute))
+							}
+							time.Sleep(time.Duration(i) * minute)
+							_ = run(l, 2*minute)
+							time.Sleep(6*hour - time.Duration(i+2)*minute)
+						}
+						p.quit()
+					})
+				}
+			}, func(t *testing.T, l *ledger.Lock, p Period) {
+				says(t, Judge(l, p), c.want, "")
+				if ttl := l.Declared[0].TTL; c.anew == 2 && ttl != minute {
+					t.Errorf("declared %+v", l.Declared)
+				}
+			})
+		})
+	}
+}
+
+// Terms that were left behind hide no holder that was killed: they explain their own lapse and no other one.
+func TestReleasesHideNoKill(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name    string
+		keyed   bool
+		applied bool // only the answers do not come through
+		left    int
+		says    string
+	}{
+		{"none is left", true, false, 0, "5 leases were not released by their holders"},
+		{"20 keys that nobody takes again", true, false, 20, "5 leases were not released by their holders"},
+		{"more than are marked", true, false, 120, "only the release did not come through, which 5 of them may be at most"},
+		{"releases whose answer is lost", false, true, 5, "5 leases were not released by their holders"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			lived(t, func(m *calendar) {
+				p, o := m.program(), declared(10*second)
+				l := p.lock("l", o)
+				key := func(kind string, i int) *holdlock.Lock {
+					if !c.keyed {
+						return l
+					}
+					return l.For(fmt.Sprint(kind, i))
+				}
+				for i := range c.left {
+					p.faults.SetScript(func(call faultdriver.Call) (f faultdriver.Fault) {
+						if call.Op == faultdriver.Release {
+							f.Err, f.Lose, f.Drop = context.DeadlineExceeded, c.applied, !c.applied
+						}
+						return f
+					})
+					_ = run(key("batch-", i), 2*second)
+					time.Sleep(minute)
+					p.back()
+					_ = run(l, second)
+				}
+				for i := range 5 {
+					time.Sleep(day)
+					q := m.program()
+					victim := q.lock("l", o)
+					if c.keyed {
+						victim = victim.For(fmt.Sprint("later-", i))
+					}
+					lease, err := victim.TryAcquire(context.Background())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					q.kill()
+					_ = lease.Release(context.Background())
+					time.Sleep(minute)
+					_ = run(key("later-", i), second)
+				}
+				p.quit()
+			}, func(t *testing.T, l *ledger.Lock, p Period) {
+				found := Judge(l, p)
+				says(t, found, "lapsed", c.says)
+				if len(found) > 0 && found[0].Severity != Error {
+					t.Errorf("%+v, want an error", found[0])
+				}
+				if got := l.Total().Get(ledger.Abandoned); got != uint64(c.left) {
+					t.Errorf("%d terms were left, want %d", got, c.left)
+				}
+			})
+		})
+	}
+}
+
 // Two programs that go on to differ are found, also if the one works every day and the other once a week.
 func TestDriftOfARareProgram(t *testing.T) {
 	t.Parallel()

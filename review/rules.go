@@ -38,48 +38,6 @@ func (s *subject) doubleRun() holdlock.DoubleRun {
 	return s.declared.DoubleRun
 }
 
-func lapsed(s *subject) []Finding {
-	all, expired := s.Get(ledger.Lapsed), s.Get(ledger.LostExpired)
-	if all == 0 {
-		return nil
-	}
-	n := s.lapses()
-	away := fmt.Sprintf("%s over when the work had ended already, because the store did not answer when %s to be released", times(all-n, "lease was", "leases were"), its(all-n, "it was", "they were"))
-	if n == 0 {
-		return one("lapsed", Note, away+": nobody ran beside "+its(all, "it", "them")+", and others had to wait",
-			"look at the store; a successor has to wait for the TTL where a release does not come through")
-	}
-	severity := Error
-	if s.doubleRun() == holdlock.Harmless {
-		severity = Warning
-	}
-	evidence := fmt.Sprintf("%s not released by %s, which %s killed, paused or cut off: each may have run beside its successor",
-		times(n, "lease was", "leases were"), its(n, "its holder", "their holders"), its(n, "was", "were"))
-	advice := "find out why workers die or stall; if a double run does damage, give the resource a fence or take the lock inside its transaction"
-	switch {
-	case expired >= n: // nobody need have been killed
-		evidence = fmt.Sprintf("%s over before %s released: each may have run beside its successor; %s in this period, with renewal off",
-			times(n, "lease was", "leases were"), its(n, "it was", "they were"), times(expired, "run outlived its expiry", "runs outlived their expiry"))
-		advice = "turn renewal on, or raise TTL; if a double run does damage, give the resource a fence or take the lock inside its transaction"
-		if now := s.asDeclared(sameTimes); now.Get(ledger.LostExpired) == 0 {
-			advice = fmt.Sprintf("none of that is from after the change of its settings (%s): see whether it happens again", date(now.from))
-		}
-	case expired > 0:
-		evidence += fmt.Sprintf("; up to %d of them because the work outlived its expiry", expired)
-	}
-	if n < all {
-		evidence += "; besides, " + away
-	}
-	return one("lapsed", severity, evidence, advice)
-}
-
-// lapses is how many terms ended without release while their work may have gone on. Of the others it was over, and only its release
-// did not come through.
-func (s *subject) lapses() uint64 {
-	n := s.Get(ledger.Lapsed)
-	return n - min(n, s.Get(ledger.Abandoned))
-}
-
 func overrunning(s *subject) []Finding {
 	if s.declared == nil {
 		return nil
@@ -383,6 +341,8 @@ func uncontended(s *subject) []Finding {
 // without advises how to find out whether a lock can go. Shadow mode is refused for some.
 func (s *subject) without() string {
 	switch {
+	case s.doubleRun() == holdlock.Harmful && s.Get(ledger.InTx) > 0:
+		return "keep it: a double run is declared harmful; only if that is no longer so, it can go; a lock in a transaction has no shadow mode to try that"
 	case s.doubleRun() == holdlock.Harmful:
 		return "keep it: a double run is declared harmful; only if that is no longer so, declare what it costs now and try shadow mode then"
 	case s.Get(ledger.InTx) > 0:
@@ -404,18 +364,4 @@ func declaredIdempotent(s *subject) []Finding {
 		fmt.Sprintf("a double run is declared harmless, so the lock saves work and nothing else: %d of %d attempts met another holder%s",
 			s.Get(ledger.Contended), n, s.unclear()),
 		"if that is not worth what the lock costs, take it out: "+s.without())
-}
-
-func unused(s *subject) []Finding {
-	used, since := s.LastUse(), s.period.To.Add(-14*day)
-	if s.declared == nil || s.declared.Last < driver.DayOf(s.period.From) || s.period.Days() < 14 ||
-		s.LastTry.After(since) || s.LastHeld.After(since.Add(-day)) { // that a term stands is told once a day
-		return nil
-	}
-	last := "was not attempted in this period"
-	if !used.IsZero() {
-		last = "was attempted or held last on " + date(used)
-	}
-	return one("unused", Note, fmt.Sprintf("it is declared (last on %s) and %s", date(s.declared.Last.Start()), last),
-		"take it out of the code, or look at why its job does not run")
 }

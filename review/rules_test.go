@@ -114,6 +114,49 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
+// What is known of which terms lapsed and which were left behind decides; what is not known is said.
+func TestLapsesAndReleases(t *testing.T) {
+	marks := func(from, n int) (list []ledger.TermMark) {
+		for i := range n {
+			list = append(list, ledger.TermMark(from+i))
+		}
+		return list
+	}
+	for _, c := range []struct {
+		name              string
+		lapsed, abandoned uint64
+		known, left       []ledger.TermMark
+		open, may         uint64
+		want              Severity
+		says              string
+	}{
+		{"killed", 3, 0, marks(1, 3), nil, 3, 0, Error, "3 leases were not released by their holders, which were killed"},
+		{"not released", 3, 3, marks(1, 3), marks(1, 3), 0, 0, Note, "nobody ran beside them"},
+		{"others were left", 3, 50, marks(1, 3), marks(100, 32), 3, 3, Error, "which 3 of them may be at most"},
+		{"others were left, and all are known", 3, 30, marks(1, 3), marks(100, 30), 3, 0, Error, "3 leases were not released by their holders"},
+		{"one of three", 3, 5, marks(1, 3), marks(3, 5), 2, 0, Error, "besides, 1 lease was over when the work had ended"},
+		{"it is not told which", 3, 2, nil, marks(100, 2), 3, 2, Error, "which 2 of them may be at most"},
+		{"an older release", 3, 3, nil, nil, 3, 3, Error, "which 3 of them may be at most"},
+		{"an older release, and fewer were left", 3, 1, nil, nil, 3, 1, Error, "which 1 of them may be at most"},
+		{"one is told, and one left is not known", 3, 1, marks(1, 1), nil, 3, 1, Error, "which 1 of them may be at most"},
+	} {
+		l := made(costly, map[ledger.Counter]uint64{ledger.Granted: 100, ledger.Contended: 1, ledger.Lapsed: c.lapsed, ledger.Abandoned: c.abandoned})
+		for _, u := range l.Days {
+			u.LapsedTerms, u.AbandonedTerms = c.known, c.left
+		}
+		if got := subjectOf(l, month).lapses(); got.open() != c.open || got.may != c.may {
+			t.Errorf("%s: %+v, want %d open, of which %d may be over", c.name, got, c.open, c.may)
+		}
+		found := Judge(l, month)
+		if len(found) != 1 || found[0].Severity != c.want || !strings.Contains(found[0].Evidence, c.says) {
+			t.Errorf("%s: %+v, want %s %q", c.name, found, c.want, c.says)
+		}
+		if why := Sheet(l, month, driver.Traits{Name: "test"})[3].Why; !strings.Contains(why, times(c.open, "loss", "losses")+" that may have been one") {
+			t.Errorf("%s: the sheet says %q", c.name, why)
+		}
+	}
+}
+
 // A host whose clock is a day ahead counts, and nobody is accused because two hosts do not agree about the time.
 func TestClocksApart(t *testing.T) {
 	l := made(costly, map[ledger.Counter]uint64{ledger.Attempts: 150, ledger.Contended: 1, ledger.Granted: 20, ledger.Released: 20}, many(20, 10*time.Second)...)
@@ -245,23 +288,80 @@ func TestUnused(t *testing.T) {
 		name  string
 		last  time.Time
 		since driver.Day
-		want  bool
+		used  int        // days before that
+		every driver.Day // days between these
+		want  string     // in the evidence or the advice
 	}{
-		{"13 days ago", end.Add(-13 * 24 * time.Hour), 0, false},
-		{"15 days ago", end.Add(-15 * 24 * time.Hour), 0, true},
-		{"never", time.Time{}, 0, true},
-		{"new", time.Time{}, driver.DayOf(end) - 5, false},
+		{"13 days ago", end.Add(-13 * 24 * time.Hour), 0, 4, 1, ""},
+		{"15 days ago", end.Add(-15 * 24 * time.Hour), 0, 4, 1, "on 2026-03-16; before that on 5 days, with 1 d between two of them at most"},
+		{"15 days ago, and four times in all", end.Add(-15 * 24 * time.Hour), 0, 3, 1, ""},
+		{"once a month", end.Add(-29 * 24 * time.Hour), 0, 0, 0, ""},
+		{"every third day", end.Add(-15 * 24 * time.Hour), 0, 4, 3, "only if it is not to"},
+		{"with pauses that are half as long", end.Add(-15*24*time.Hour - time.Minute), 0, 1, 8, ""},
+		{"never", time.Time{}, 0, 0, 0, "--since 100d"},
+		{"new", time.Time{}, driver.DayOf(end) - 5, 0, 0, ""},
 	} {
 		d := costly
 		d.First, d.Last = c.since, driver.DayOf(end)
 		l := made(d, nil)
 		l.Days = map[driver.Day]*ledger.Usage{}
 		if !c.last.IsZero() {
-			l.Days[driver.DayOf(c.last)] = &ledger.Usage{LastTry: c.last}
+			for i := range driver.Day(c.used) + 1 {
+				at := c.last.Add(-time.Duration(i*c.every) * 24 * time.Hour)
+				l.Days[driver.DayOf(at)] = &ledger.Usage{LastTry: at}
+			}
 		}
-		if found := Judge(l, month); (len(found) == 1) != c.want {
-			t.Errorf("%s: %+v, want %v", c.name, found, c.want)
+		found := Judge(l, month)
+		if len(found) > 1 || (len(found) == 1) != (c.want != "") || len(found) == 1 && !strings.Contains(found[0].Evidence+found[0].Advice, c.want) {
+			t.Errorf("%s: %+v, want %q", c.name, found, c.want)
 		}
+	}
+}
+
+// A habit of long pauses, and a job that runs once a month: two months are looked at.
+func TestRarelyUsed(t *testing.T) {
+	long := Period{end.AddDate(0, 0, -100), end}
+	for _, c := range []struct {
+		name string
+		ago  []int // days
+		want bool
+	}{
+		{"every week, two weeks ago", []int{16, 23, 30, 37, 44}, true},
+		{"every ten days", []int{19, 29, 39, 49, 59}, false},
+		{"every ten days, three weeks ago", []int{22, 32, 42, 52, 62}, true},
+		{"once a month", []int{30, 60, 90}, false},
+		{"once a month, and two months ago", []int{63, 93}, true},
+		{"for five days each month", []int{26, 27, 28, 29, 30, 56, 57, 58, 59, 60}, false},
+	} {
+		l := made(costly, nil)
+		l.Days = map[driver.Day]*ledger.Usage{}
+		for _, ago := range c.ago { // older days are kept as sums, with a bit for each
+			at := end.Add(-time.Duration(ago) * 24 * time.Hour)
+			first := driver.DayOf(at) - driver.DayOf(at)%10
+			u := l.Days[first]
+			if u == nil {
+				u = &ledger.Usage{Covers: 10, LastTry: at}
+				l.Days[first] = u
+			}
+			u.Used |= 1 << (driver.DayOf(at) - first)
+		}
+		if found := Judge(l, long); (kinds(found) == "unused") != c.want {
+			t.Errorf("%s: %+v, want unused %v", c.name, found, c.want)
+		}
+	}
+}
+
+// A host whose clock is far ahead has declared the lock otherwise: it is not the declaration in use.
+func TestDeclaredInTheFuture(t *testing.T) {
+	l := made(costly, nil)
+	ahead := ledger.Declaration{TTL: time.Minute, MaxHold: time.Hour, First: driver.DayOf(end) + 365, Last: driver.DayOf(end) + 365}
+	l.Declared = append([]ledger.Declaration{daily(ahead)}, l.Declared...)
+	if found := Judge(l, month); len(found) != 0 {
+		t.Errorf("found %+v", found)
+	}
+	l.Declared[0].First, l.Declared[0].Last = driver.DayOf(end)+1, driver.DayOf(end)+1 // control: a day ahead it may be the newest
+	if found := Judge(l, month); kinds(found) != "undeclared" {
+		t.Errorf("control: found %+v", found)
 	}
 }
 

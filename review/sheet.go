@@ -24,7 +24,7 @@ const Unknown = "unknown"
 func Sheet(l *ledger.Lock, p Period, t driver.Traits) []Answer {
 	s := subjectOf(l, p)
 	answers := []Answer{longEnough(s), ownership(t), neverReleased(s, t), doubleRunCheap(s, t), stillNeeded(s)}
-	inTransactions(s, answers)
+	inTransactions(s, t, answers)
 	return answers
 }
 
@@ -100,7 +100,11 @@ func neverReleased(s *subject, t driver.Traits) Answer {
 	if t.FrozenBlocks {
 		a.Why += fmt.Sprintf("; in this store (%s) a process that stands still keeps it for as long as its connection lives, whatever its TTL is", t.Name)
 	}
-	a.Why += fmt.Sprintf("; seen in this period: %s", times(s.Get(ledger.Lapsed), "lapse", "lapses"))
+	l := s.lapses()
+	a.Why += fmt.Sprintf("; seen in this period: %s", times(l.all, "lapse", "lapses"))
+	if l.over > 0 {
+		a.Why += fmt.Sprintf(", of which %d with the work over, as only the release did not come through", l.over)
+	}
 	var longest time.Duration
 	var skips uint64
 	for _, b := range s.Blocks {
@@ -120,7 +124,7 @@ func neverReleased(s *subject, t driver.Traits) Answer {
 func doubleRunCheap(s *subject, t driver.Traits) Answer {
 	a := Answer{Question: "Is a double run cheap, or does it need the database?", Verdict: Unknown}
 	double := s.doubleRun()
-	seen := fmt.Sprintf("; seen in this period: %s that may have been one", times(s.lapses()+s.Lost(), "loss", "losses"))
+	seen := fmt.Sprintf("; seen in this period: %s that may have been one", times(s.lapses().open()+s.Lost(), "loss", "losses"))
 	switch double {
 	case holdlock.Undeclared:
 		a.Why = "nobody has declared what it costs" + seen

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/driver/faultdriver"
 	"github.com/holdlock/holdlock/memhold"
 	"github.com/holdlock/holdlock/review/ledger"
 )
@@ -29,6 +30,7 @@ const days = 30
 type sim struct {
 	*testing.T
 	store    *memhold.Driver
+	shared   *memhold.Store // what is in it
 	open     func() *holdlock.Client
 	replicas []*holdlock.Client // processes
 	end      time.Time
@@ -79,6 +81,74 @@ var lives = []life{
 		s.restart()
 		l = s.declare(name, holdlock.LockOptions{TTL: 40 * time.Second, DoubleRun: holdlock.Costly})
 		s.schedule(rng, l, time.Hour, 0, lognormal(20*time.Second, 0.5))
+	}},
+	{"borderline roll-back", nil, nil, func(s *sim, rng *rand.Rand, name string) { // a release that is taken back on the next day, twice
+		end, at := s.end, time.Now()
+		for i := range 5 {
+			at = at.Add(time.Duration([]int{4 + rng.IntN(6), 1, 5 + rng.IntN(6), 1, 40}[i])*24*time.Hour + time.Duration(rng.IntN(120))*time.Minute)
+			if s.end = end; at.Before(end) {
+				s.end = at
+			}
+			s.restart()
+			l := s.declare(name, holdlock.LockOptions{TTL: time.Duration(30+10*(i%2)) * time.Second, DoubleRun: holdlock.Costly})
+			s.schedule(rng, l, time.Hour, 0, lognormal(20*time.Second, 0.5))
+		}
+		s.end = end
+	}},
+	{"borderline reload", nil, nil, func(s *sim, rng *rand.Rand, name string) { // a new TTL that the running programs read from their configuration
+		end := s.end
+		s.end = s.end.Add(-time.Duration(5+rng.IntN(20)) * 24 * time.Hour)
+		for _, ttl := range []time.Duration{30 * time.Second, 40 * time.Second} {
+			l := s.declare(name, holdlock.LockOptions{TTL: ttl, DoubleRun: holdlock.Costly})
+			s.schedule(rng, l, time.Hour, 0, lognormal(20*time.Second, 0.5))
+			s.end = end
+		}
+	}},
+	{"borderline monthly", nil, nil, func(s *sim, rng *rand.Rand, name string) { // it runs at the beginning of the month, and its program is started every day
+		for s.end.After(time.Now()) {
+			s.restart()
+			l := s.declare(name, holdlock.LockOptions{TTL: 30 * time.Second, DoubleRun: holdlock.Costly})
+			if time.Until(s.end) > 29*24*time.Hour {
+				end := s.end
+				s.end = time.Now().Add(3 * time.Hour)
+				s.schedule(rng, l, time.Hour, 0, lognormal(20*time.Second, 0.5))
+				s.end = end
+			}
+			time.Sleep(24 * time.Hour)
+		}
+	}},
+	{"left behind", []string{"lapsed"}, nil, func(s *sim, rng *rand.Rand, name string) { // as "lapsing", and the releases of keys that are taken once did not come through
+		l := s.declare(name, holdlock.LockOptions{TTL: 30 * time.Second, DoubleRun: holdlock.Costly})
+		for i := range 10 + rng.IntN(10) {
+			faults := faultdriver.New(memhold.NewDriver(&memhold.Options{Store: s.shared}), nil)
+			c, err := holdlock.NewClient(faults, &holdlock.ClientOptions{Recorder: ledger.New(nil)})
+			if err != nil {
+				s.Error(err)
+				return
+			}
+			one, err := c.NewLock(name, &holdlock.LockOptions{TTL: 30 * time.Second, DoubleRun: holdlock.Costly})
+			if err != nil {
+				s.Error(err)
+				return
+			}
+			faults.SetScript(func(call faultdriver.Call) (f faultdriver.Fault) {
+				if f.Drop = call.Op == faultdriver.Release; f.Drop {
+					f.Err = driver.ErrNotApplied
+				}
+				return f
+			})
+			_ = one.For(fmt.Sprint("batch-", i)).Do(context.Background(), func(context.Context, *holdlock.Lease) error { return nil })
+			time.Sleep(time.Minute)
+			if err := c.Shutdown(context.Background()); err != nil {
+				s.Error(err)
+			}
+		}
+		if _, err := s.store.Acquire(context.Background(), &driver.AcquireRequest{
+			Ref: driver.Ref{Key: name, Nonce: fmt.Sprintf("%032x", rng.Uint64())}, TTL: 30 * time.Second,
+		}); err != nil {
+			s.Error(err)
+		}
+		s.schedule(rng, l, 40*time.Minute, 5*time.Minute, lognormal(20*time.Second, 0.5))
 	}},
 	{"idle", []string{"unused"}, nil, func(s *sim, rng *rand.Rand, name string) {
 		l := s.declare(name, holdlock.LockOptions{TTL: 30 * time.Second, DoubleRun: holdlock.Costly})
@@ -248,7 +318,7 @@ func simulate(t *testing.T, seed uint64) (found map[string][]Finding) {
 		}
 		for i, l := range lives {
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))
-			own := &sim{T: t, store: s.store, open: s.open, end: s.end, replicas: make([]*holdlock.Client, 2)}
+			own := &sim{T: t, store: s.store, shared: store, open: s.open, end: s.end, replicas: make([]*holdlock.Client, 2)}
 			s.wg.Go(func() {
 				own.restart()
 				l.live(own, rng, l.name)
@@ -298,6 +368,8 @@ func judgeLives(t *testing.T, seed uint64) {
 		for _, want := range l.want {
 			if _, ok := kinds[want]; !ok {
 				t.Errorf("seed %d: lock %q: %q is not found", seed, l.name, want)
+			} else if want == "lapsed" && kinds[want].Severity == Note { // as if nobody ran beside it
+				t.Errorf("seed %d: lock %q: %s", seed, l.name, kinds[want].Evidence)
 			}
 			delete(kinds, want)
 		}

@@ -134,3 +134,19 @@ func TestNeverReleasedInAStoreThatBlocks(t *testing.T) {
 		}
 	}
 }
+
+// A client that has nothing but transactions says so of a lock before its first use.
+func TestBeforeTheFirstTransaction(t *testing.T) {
+	l := made(costly, nil)
+	for transactional, want := range map[bool]string{true: "free at once if its holder dies", false: "free after 30 s if its holder dies"} {
+		if a := Sheet(l, month, driver.Traits{Transactional: transactional})[2]; !strings.Contains(a.Verdict, want) {
+			t.Errorf("%+v, want %q", a, want)
+		}
+	}
+	harmful := costly
+	harmful.DoubleRun = holdlock.Harmful
+	l = made(harmful, map[ledger.Counter]uint64{ledger.Attempts: 400, ledger.InTx: 400})
+	if found := Judge(l, month); kinds(found) != "uncontended" || !strings.HasPrefix(found[0].Advice, "keep it") || strings.Contains(found[0].Advice, "try shadow mode then") {
+		t.Errorf("a harmful lock in transactions: %+v", found)
+	}
+}

@@ -8,7 +8,8 @@
      enqueue   puts a nonce into the line, or grants
      beat      the heartbeat: alive; then promote; then waiting, granted (and re-armed to the full TTL), or unknown
      renew     re-arms the term of the owner to the full TTL
-     leave     takes a nonce out of the line, or ends its term and promotes; the nonce is not to be granted any more
+     leave     takes a nonce out of the line, or ends its term and promotes; the nonce is not to be granted any more. UNDOS of
+               them are undone in the background: whoever gives up goes on at once, and may stand in line anew
      promote   if the key is free, pops dead waiters and makes the first live one the owner for the claim, and pushes
 
    Time is a tick that takes one off every timer, at the store and at the clients at the same moment: the margin of the
@@ -20,6 +21,7 @@
      - whoever trusts owns the term by the store's clock (assert in tick and after every step of the store), so no two trust;
      - a grant that its grantee has not confirmed, because it is dead or has left, ends within the claim;
      - a nonce is never granted after its leave was processed;
+     - TIMELY: where a process that lives has an answer to its undos in every tick, what was given up is not granted any more;
      - TIMELY: where waiters send a heartbeat in every tick and get an answer, and all messages may be lost, the key is not
        idle for longer than one holder that died and one whose renewal had no answer can account for;
      - FAILOVER: the store may fall back to an earlier state, as a replica that takes over does, while messages of the old
@@ -31,6 +33,9 @@
    check holds   -DWAITERS=2 -DEACH=2 -DTIMELY -DDEATHS=1      nobody waits for ever
    check holds   -DWAITERS=3 -DEACH=1 -DTIMELY -DDEATHS=1 -DRELIABLE  nobody waits for ever, three in line
    check holds   -DWAITERS=2 -DEACH=1 -DFAILOVER               every push is confirmed where a replica may take over
+   check holds   -DWAITERS=2 -DEACH=2 -DUNDOS=1 -DCLAIM=1 -DTTL=2 -DRELIABLE    a wait is given up, and the next one begun before that is undone
+   check holds   -DWAITERS=2 -DEACH=1 -DUNDOS=2 -DGHOSTS=1 -DDEATHS=1 -DCLAIM=1 -DTTL=2    undos that are served late, twice or never
+   check holds   -DWAITERS=2 -DEACH=2 -DUNDOS=2 -DTIMELY -DRELIABLE    what was given up costs a call, and no claim
    check refuted -DWAITERS=2 -DEACH=1 -DTRUST_FROM_PUSH        trust counts from the arrival of the message
    check refuted -DWAITERS=2 -DEACH=1 -DTRUST_FROM_REPORT      trust counts from the heartbeat that reports the grant and does not re-arm it
    check refuted -DWAITERS=2 -DEACH=2 -DSAME_NONCE             a heartbeat puts an unknown nonce into the line again
@@ -38,10 +43,18 @@
    check refuted -DWAITERS=2 -DEACH=1 -DGHOSTS=1 -DNO_TOMB     an undone enqueue is not refused when it arrives
    check refuted -DWAITERS=2 -DEACH=1 -DFAILOVER -DNO_CONFIRM  a push counts unconfirmed although a replica may take over
    check refuted -DWAITERS=2 -DEACH=1 -DTIMELY -DDEATHS=1 -DNO_PROMOTE   a heartbeat does not promote: the end of a dead holder's term wakes nobody
+   check refuted -DWAITERS=2 -DEACH=2 -DUNDOS=1 -DRELIABLE -DUNDO_ENDS   an undo ends the term of another nonce of its process
+   check refuted -DWAITERS=2 -DEACH=1 -DUNDOS=1 -DRELIABLE -DTAKE_UP     a place that was given up is taken up again before it is undone
+   check refuted -DWAITERS=2 -DEACH=1 -DUNDOS=1 -DRELIABLE -DUNDO_UNKNOWN    what is pushed and not waited for is given back, also if it is held
+   check refuted -DWAITERS=2 -DEACH=2 -DUNDOS=1 -DTIMELY -DRELIABLE -DUNDO_ONCE    an undo is not kept until it is answered
+   check refuted -DWAITERS=2 -DEACH=2 -DUNDOS=1 -DTIMELY -DRELIABLE -DUNDO_PLACE   a leave takes out of the line only, and ends no term
    check refuted -DWAITERS=2 -DEACH=2 -DTIMELY -DNO_REPORT     a heartbeat calls a nonce waiting that was granted */
 
 #ifndef GHOSTS
 #define GHOSTS 0 /* how many requests may arrive late */
+#endif
+#ifndef UNDOS
+#define UNDOS 0 /* how often a client may go on before its leave is answered */
 #endif
 #ifndef DEATHS
 #define DEATHS 0
@@ -76,6 +89,7 @@ byte trust[WAITERS]; /* ticks that it may believe to hold */
 byte since[WAITERS]; /* ticks since its request was sent; TTL if there is none */
 byte listed[WAITERS]; /* ticks since that request was sent whose answer listed its nonce as waiting; TTL if none */
 bit dead[WAITERS];
+bit pending[NONCES + 1]; /* it was given up, and its leave is not answered yet */
 #ifdef TIMELY
 #define GETS_ON idleFor = 0
 bit beaten[WAITERS]; /* it had an answer to a heartbeat in this tick */
@@ -85,6 +99,7 @@ byte idleFor;   /* ticks since somebody began to trust, in which nobody did alth
 #endif
 byte unconfirmed; /* ticks that a claimed term has had nobody who could confirm it */
 
+byte undos; /* in the background, so far */
 byte ghosts; /* late requests so far */
 mtype ghostOp;
 byte ghostOf;
@@ -130,6 +145,7 @@ inline promote() {
 			assert(FELL_BACK || !retired[x]);
 			owner = x;
 			claimed = 1;
+			unconfirmed = 0;
 #ifdef NO_CLAIM
 			left = TTL;
 #else
@@ -200,10 +216,21 @@ inline serve(op, n) {
 		:: inLine[n] -> line??eval(n); inLine[n] = 0
 		:: else -> skip
 		fi;
+#ifdef UNDO_ENDS
 		if
-		:: owner == n -> owner = 0; left = 0; claimed = 0
+		:: left > 0 && OF(owner) == OF(n) -> owner = 0; left = 0; claimed = 0
 		:: else -> skip
 		fi;
+#else
+		if
+#ifdef UNDO_PLACE
+		:: 0 -> skip
+#else
+		:: owner == n -> owner = 0; left = 0; claimed = 0
+#endif
+		:: else -> skip
+		fi;
+#endif
 #ifndef NO_TOMB
 		tomb[n] = 1;
 #endif
@@ -300,6 +327,9 @@ idle:
 		state[i] = Idle;
 		if
 		:: used < EACH -> used++; cur[i] = i * EACH + used
+#ifdef TAKE_UP
+		:: pending[cur[i]] -> skip
+#endif
 		:: goto over
 		fi
 	};
@@ -361,6 +391,9 @@ hold:
 			fi;
 			FORGET(i)
 		}
+#ifdef UNDO_UNKNOWN
+	:: atomic { push[i]?n -> pending[n] = 1; n = 0 }; goto hold
+#endif
 	:: skip
 	fi;
 leave: /* the work is over, or was ended, or the wait was given up */
@@ -371,6 +404,7 @@ leave: /* the work is over, or was ended, or the wait was given up */
 		:: res != Failed -> break
 		:: else -> res = 0
 		fi
+	:: atomic { undos < UNDOS -> undos++; pending[cur[i]] = 1; goto idle }
 	od;
 	goto idle;
 over:
@@ -380,10 +414,44 @@ over:
 	}
 }
 
-/* Tick lets time pass. Where it is TIMELY it waits for all requests, and for a heartbeat of everyone who waits. */
+/* Undoer gives back what a client has given up. An undo is kept until it is answered; what is not answered may have been
+   served, or be on its way for any time. It ends with its process. */
+#define DUE(n) (pending[n] && !dead[OF(n)])
+inline undo(n) {
+	if
+	:: d_step { DUE(n) -> serve(Leave, n); answer = 0; pending[n] = 0; sound() }
+#ifndef RELIABLE
+	:: d_step { DUE(n) && !retired[n] -> serve(Leave, n); answer = 0; sound() }
+#endif
+#ifdef UNDO_ONCE
+	:: d_step { DUE(n) -> pending[n] = 0 }
+#endif
+	:: d_step { DUE(n) && ghosts < GHOSTS && ghostOp == 0 -> ghosts++; ghostOp = Leave; ghostOf = n }
+	fi
+}
+
+proctype Undoer(byte i) {
+end:
+	do
+	:: undo(i * EACH + 1)
+#if EACH > 1
+	:: undo(i * EACH + 2)
+#endif
+	od
+}
+
+/* Tick lets time pass. Where it is TIMELY it waits for all requests, for a heartbeat of everyone who waits, and for all undos of
+   who lives. */
 #define DOWN(t) t = (t > 0 -> t - 1 : 0)
 #define UP(t) t = (t < TTL -> t + 1 : TTL)
-#define READY(i) (dead[i] || state[i] == Idle || state[i] == Over || (state[i] == Holding && since[i] == TTL) || (state[i] == Waiting && beaten[i]))
+#if EACH > 1
+#define PENDS(i) (pending[i * EACH + 1] || pending[i * EACH + 2])
+#else
+#define PENDS(i) pending[i + 1]
+#endif
+#define READY(i) (dead[i] || !PENDS(i) && AT_EASE(i))
+#define AT_EASE(i) (state[i] == Idle || state[i] == Over || (state[i] == Holding && since[i] == TTL) || (state[i] == Waiting && beaten[i]))
+#define NOBODYS(n) (cur[OF(n)] != n || state[OF(n)] == Idle || state[OF(n)] == Over)
 #define WAITS(i) (!dead[i] && state[i] == Waiting)
 #ifdef TIMELY
 #if WAITERS > 2
@@ -411,6 +479,9 @@ end:
 	do
 	:: d_step {
 		MAY_TICK ->
+#ifdef TIMELY
+		assert(left == 0 || dead[OF(owner)] || !NOBODYS(owner));
+#endif
 		DOWN(left);
 		passes(0);
 		passes(1);
@@ -426,7 +497,7 @@ end:
 		:: else -> skip
 		fi;
 		if
-		:: claimed && (dead[OF(owner)] || cur[OF(owner)] != owner || state[OF(owner)] == Idle || state[OF(owner)] == Over) ->
+		:: claimed && (dead[OF(owner)] || NOBODYS(owner)) ->
 			unconfirmed++;
 			assert(unconfirmed < CLAIM)
 		:: else -> unconfirmed = 0
@@ -508,8 +579,11 @@ init {
 	atomic {
 		run Client(0);
 		run Client(1);
+		run Undoer(0);
+		run Undoer(1);
 #if WAITERS > 2
 		run Client(2);
+		run Undoer(2);
 #endif
 		run Tick();
 		run Fate()

@@ -62,6 +62,9 @@ type Jobs struct {
 // What no task could pass is an error of New: policies of package once that are not allowed (holdlock.ErrInvalid), a Harmful lock that this store
 // or OnLapse: Rerun cannot protect (holdlock.ErrRefused). Neither store nor queues are asked.
 func New(client *holdlock.Client, cfg *asynq.Config, opts *Options) (*Jobs, error) {
+	if client == nil {
+		return nil, fmt.Errorf("asynqonce: %w", &holdlock.InvalidError{What: "client", Value: "nil", Why: "open one on the store of your choice"})
+	}
 	if opts == nil || opts.Key == nil {
 		return nil, errors.New("asynqonce: Options.Key is required: it says which tasks are the same job, for example PayloadKey")
 	}
@@ -81,7 +84,7 @@ func New(client *holdlock.Client, cfg *asynq.Config, opts *Options) (*Jobs, erro
 	}
 	switch {
 	case o.Again < leastAgain:
-		return nil, fmt.Errorf("asynqonce: Again is %s; at least %s", o.Again, leastAgain)
+		return nil, fmt.Errorf("asynqonce: lock %s: Again is %s; at least %s", o.Name, o.Again, leastAgain)
 	case o.Lock.Wait != 0:
 		return nil, fmt.Errorf("asynqonce: lock %s: Wait is %s; a task whose job runs elsewhere comes back instead", o.Name, o.Lock.Wait)
 	case o.Once.OnRunning != once.Fail:

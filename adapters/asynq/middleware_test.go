@@ -471,7 +471,7 @@ func TestOptions(t *testing.T) {
 		"Redis is required": {Key: key},
 		"":                  {Redis: at, Key: key},
 		"Key is required":   {Redis: at},
-		"Again is":          {Redis: at, Key: key, Again: time.Second},
+		"lock asynq: Again": {Redis: at, Key: key, Again: time.Second},
 		"Wait is":           {Redis: at, Key: key, Lock: holdlock.LockOptions{Wait: time.Second}},
 		"OnRunning":         {Redis: at, Key: key, Once: once.Options{OnRunning: once.Skip}},
 		"asynqonce: ":       {Redis: at, Key: key, Name: "a/b"},
@@ -489,6 +489,9 @@ func TestOptions(t *testing.T) {
 		if err == nil {
 			_ = jobs.Close()
 		}
+	}
+	if _, err := New(nil, &asynq.Config{}, &Options{Redis: at, Key: key}); !errors.Is(err, holdlock.ErrInvalid) {
+		t.Errorf("without a client: %v", err)
 	}
 	if _, err := New(locks, nil, &Options{Redis: at, Key: key}); err == nil {
 		t.Error("without a configuration: no error")

@@ -17,15 +17,34 @@ var ErrMinHold = errors.New("the lock has no MinHold, so a tick can run again on
 // ErrWait says that a lock is declared to wait: each replica would run each tick, one after the other.
 var ErrWait = errors.New("a tick is run by one replica, and the others do not wait for it: each that waits would run it again")
 
-// check says whether a lock keeps a tick from running twice.
+// check says whether a lock keeps a tick from running twice, and lets one run at all.
 func check(lock *holdlock.Lock) error {
 	switch {
+	case lock == nil:
+		return fmt.Errorf("cronlock: %w", &holdlock.InvalidError{What: "lock", Value: "nil", Why: "declare one with Client.NewLock"})
 	case lock.MinHold() == 0:
 		return fmt.Errorf("cronlock: lock %s: %w", lock.Name(), ErrMinHold)
 	case lock.Wait() != 0:
 		return fmt.Errorf("cronlock: lock %s: Wait is %s; %w", lock.Name(), lock.Wait(), ErrWait)
 	}
+	if err := usable(lock); err != nil {
+		return fmt.Errorf("cronlock: lock %s: %w", lock.Name(), err)
+	}
 	return nil
+}
+
+// usable finds out what can be known without the store: an attempt of a caller that is gone checks all that any does, and never gets the lock.
+func usable(lock *holdlock.Lock) error {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := lock.TryAcquire(gone)
+	switch {
+	case errors.Is(err, holdlock.ErrShutdown):
+		return holdlock.ErrShutdown
+	case errors.Is(err, context.Canceled):
+		return nil
+	}
+	return err
 }
 
 // Options are for Job and Wrapper; nil means all defaults.
@@ -50,11 +69,15 @@ func (o *Options) tell(err error) {
 	}
 }
 
-// Job returns a job that runs work under the lock, as Lock.Do does: one attempt per tick. The error is ErrMinHold if the lock has no
-// MinHold, and ErrWait if it is declared to wait.
+// Job returns a job that runs work under the lock, as Lock.Do does: one attempt per tick. The error says why no tick could run, or one could run
+// twice: ErrMinHold if the lock has no MinHold, ErrWait if it is declared to wait, holdlock.ErrRefused for a Harmful lock that its store does not
+// protect, ErrShutdown for one of a client that has ended, ErrInvalid without a lock or work. The store is not asked.
 func Job(lock *holdlock.Lock, work func(ctx context.Context, lease *holdlock.Lease) error, opts *Options) (cron.Job, error) {
 	if err := check(lock); err != nil {
 		return nil, err
+	}
+	if work == nil {
+		return nil, fmt.Errorf("cronlock: lock %s: %w", lock.Name(), &holdlock.InvalidError{What: "work", Value: "nil", Why: "it is what runs at each tick"})
 	}
 	return cron.FuncJob(func() { opts.tell(lock.Do(opts.context(), work)) }), nil
 }

@@ -233,6 +233,54 @@ func TestErrors(t *testing.T) {
 	})
 }
 
+// What no tick could pass is refused when the program starts: with Options nil nobody would ever be told.
+func TestRefusedLocks(t *testing.T) {
+	work := func(context.Context, *holdlock.Lease) error { return nil }
+	client, err := memhold.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := func(o holdlock.LockOptions) *holdlock.Lock {
+		o.MinHold = time.Second
+		l, err := client.NewLock("report", &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	fine := lock(holdlock.LockOptions{DoubleRun: holdlock.Harmful, AcceptRisk: "a test"})
+	harmful, long := lock(holdlock.LockOptions{DoubleRun: holdlock.Harmful}), fine.For(strings.Repeat("x", 600))
+	shadow := lock(holdlock.LockOptions{DoubleRun: holdlock.Costly, Mode: holdlock.Shadow})
+	for _, l := range []*holdlock.Lock{fine, shadow} {
+		if _, err := Job(l, work, nil); err != nil {
+			t.Error(err)
+		}
+		if _, err := Wrapper(l, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := Job(fine, nil, nil); !errors.Is(err, holdlock.ErrInvalid) || !strings.Contains(err.Error(), "lock report") {
+		t.Errorf("without work: %v", err)
+	}
+	refused := func(what string, l *holdlock.Lock, want error, words string) {
+		t.Helper()
+		if _, err := Job(l, work, nil); !errors.Is(err, want) || !strings.Contains(err.Error(), words) {
+			t.Errorf("Job, %s: %v", what, err)
+		}
+		if _, err := Wrapper(l, nil); !errors.Is(err, want) || !strings.Contains(err.Error(), words) {
+			t.Errorf("Wrapper, %s: %v", what, err)
+		}
+	}
+	refused("no lock", nil, holdlock.ErrInvalid, "cronlock")
+	refused("a Harmful lock", harmful, holdlock.ErrRefused, "lock report")
+	refused("a key that no lock can have", long, holdlock.ErrInvalid, "lock report")
+	if err := client.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	refused("a client that has ended", fine, holdlock.ErrShutdown, "lock report")
+	refused("a client that has ended, in shadow mode", shadow, holdlock.ErrShutdown, "lock report")
+}
+
 // Why a lock must not wait: five replicas that do run each tick five times.
 func TestWaitingRunsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

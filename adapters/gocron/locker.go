@@ -40,7 +40,9 @@ type Locker struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// New returns a locker on a client, which stays yours: shut it down after the scheduler. The error is ErrMinHold if there is none.
+// New returns a locker on a client, which stays yours: shut it down after the scheduler. The error says why no tick could run, or one could run
+// twice: ErrMinHold if there is none, holdlock.ErrRefused for a Harmful lock that the store does not protect, ErrShutdown for a client that has
+// ended, ErrInvalid without one. The store is not asked.
 func New(client *holdlock.Client, opts *Options) (*Locker, error) {
 	if opts == nil {
 		opts = &Options{}
@@ -48,6 +50,9 @@ func New(client *holdlock.Client, opts *Options) (*Locker, error) {
 	name, o := opts.Name, opts.Lock
 	if name == "" {
 		name = "gocron"
+	}
+	if client == nil {
+		return nil, fmt.Errorf("gocronlock: lock %s: %w", name, &holdlock.InvalidError{What: "client", Value: "nil", Why: "open one on the store of your choice"})
 	}
 	if o.MinHold == 0 {
 		return nil, fmt.Errorf("gocronlock: lock %s: Options.Lock: %w", name, ErrMinHold)
@@ -59,7 +64,24 @@ func New(client *holdlock.Client, opts *Options) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gocronlock: %w", err)
 	}
+	if err := usable(lock); err != nil {
+		return nil, fmt.Errorf("gocronlock: lock %s: %w", name, err)
+	}
 	return &Locker{lock: lock, asked: map[string]time.Time{}}, nil
+}
+
+// usable finds out what can be known without the store: an attempt of a caller that is gone checks all that any does, and never gets the lock.
+func usable(lock *holdlock.Lock) error {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err := lock.TryAcquire(gone)
+	switch {
+	case errors.Is(err, holdlock.ErrShutdown):
+		return holdlock.ErrShutdown
+	case errors.Is(err, context.Canceled):
+		return nil
+	}
+	return err
 }
 
 // Lock implements gocron.Locker: one attempt. With an error gocron skips this tick, and tells listeners of

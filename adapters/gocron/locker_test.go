@@ -291,3 +291,34 @@ func TestBadInput(t *testing.T) {
 		}
 	}
 }
+
+// What no tick could pass is refused when the program starts: without a listener nobody would ever be told.
+func TestRefusedLocks(t *testing.T) {
+	if _, err := New(nil, &Options{Lock: holdlock.LockOptions{MinHold: time.Second}}); !errors.Is(err, holdlock.ErrInvalid) || !strings.Contains(err.Error(), "lock gocron") {
+		t.Errorf("without a client: %v", err)
+	}
+	client, err := memhold.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	harmful := &Options{Name: "reports", Lock: holdlock.LockOptions{MinHold: time.Second, DoubleRun: holdlock.Harmful}}
+	if _, err := New(client, harmful); !errors.Is(err, holdlock.ErrRefused) || !strings.Contains(err.Error(), "lock reports") {
+		t.Errorf("a Harmful lock: %v", err)
+	}
+	harmful.Lock.AcceptRisk = "a test"
+	if _, err := New(client, harmful); err != nil {
+		t.Errorf("an accepted risk: %v", err)
+	}
+	shadow := &Options{Lock: holdlock.LockOptions{MinHold: time.Second, DoubleRun: holdlock.Costly, Mode: holdlock.Shadow}}
+	if _, err := New(client, shadow); err != nil {
+		t.Errorf("in shadow mode: %v", err)
+	}
+	if err := client.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []*Options{harmful, shadow} {
+		if _, err := New(client, o); !errors.Is(err, holdlock.ErrShutdown) || !strings.Contains(err.Error(), "lock ") {
+			t.Errorf("a client that has ended: %v", err)
+		}
+	}
+}

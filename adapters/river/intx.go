@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -57,16 +58,17 @@ func InTx(db DB, lock *holdlock.Lock, key KeyFunc, opts *InTxOptions) (rivertype
 	if opts != nil {
 		m.opts = *opts
 	}
+	if none(db) || lock == nil || key == nil {
+		return nil, errors.New("riverlock: InTx needs a database, a lock and a function that names jobs")
+	}
 	var err error
 	if m.opts.Again, err = pause("Again", m.opts.Again, defaultAgain); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("riverlock: lock %s: %w", lock.Name(), err)
 	}
 	if m.opts.Wait == 0 {
 		m.opts.Wait = defaultWait
 	}
 	switch {
-	case db == nil || lock == nil || key == nil:
-		return nil, errors.New("riverlock: InTx needs a database, a lock and a function that names jobs")
 	case m.opts.Wait < 10*time.Millisecond:
 		return nil, fmt.Errorf("riverlock: lock %s: Wait is %s; at least 10 ms", lock.Name(), m.opts.Wait)
 	case m.opts.Keep < 0:
@@ -76,6 +78,12 @@ func InTx(db DB, lock *holdlock.Lock, key KeyFunc, opts *InTxOptions) (rivertype
 		return nil, fmt.Errorf("riverlock: %w", err)
 	}
 	return m, nil
+}
+
+// none says whether there is no database: also a pool that is nil, which is no nil interface.
+func none(db DB) bool {
+	v := reflect.ValueOf(db)
+	return db == nil || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 type txKey struct{}
@@ -133,7 +141,8 @@ func (m *inTxMiddleware) begin(ctx context.Context, tx pgx.Tx, lock *holdlock.Lo
 		return done, nil
 	case errors.Is(err, pghold.ErrInput):
 		return nil, river.JobCancel(err)
-	case errors.Is(err, holdlock.ErrHeld), errors.Is(err, pghold.ErrRetry), wait.Err() != nil && ctx.Err() == nil:
+	case errors.Is(err, holdlock.ErrHeld), errors.Is(err, pghold.ErrRetry), wait.Err() != nil && ctx.Err() == nil,
+		errors.Is(err, pghold.ErrCanceled) && ctx.Err() == nil: // by a statement_timeout that is shorter than Wait
 		return nil, errors.Join(err, river.JobSnooze(m.opts.Again))
 	}
 	return nil, err

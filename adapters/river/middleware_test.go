@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
@@ -356,6 +358,64 @@ func TestTheJobIsCancelledMeanwhile(t *testing.T) {
 	}
 }
 
+// two are a pool of connections with patience and one with a short statement_timeout.
+type two struct {
+	calm, short *pgxpool.Pool
+	hurry       atomic.Bool
+}
+
+func (p *two) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
+	if p.hurry.Load() {
+		return p.short.BeginTx(ctx, opts)
+	}
+	return p.calm.BeginTx(ctx, opts)
+}
+
+// A duplicate whose twin is at work is snoozed, also if statement_timeout is shorter than Wait.
+func TestStatementTimeoutBelowWait(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	short, err := newPool(t.Context(), r.url+"&statement_timeout=100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer short.Close()
+	c, err := pghold.OpenTransactions(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Shutdown(context.Background())
+	l, err := c.NewLock("work", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := &two{calm: r.pool, short: short}
+	m, err := InTx(db, l, byJob, &InTxOptions{Again: minAgain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, ended := make(chan bool, 2), make(chan bool)
+	end := sync.OnceFunc(func() { close(ended) })
+	defer end()
+	r.works(m, func(ctx context.Context, job *river.Job[args]) error {
+		begun <- true
+		<-ended
+		return r.pay(ctx, job.Args.Job)
+	})
+	first := r.insert(args{Job: "a", N: 1}, nil)
+	<-begun
+	db.hurry.Store(true)
+	second := r.insert(args{Job: "a", N: 2}, &river.InsertOpts{MaxAttempts: 1})
+	r.eventually("it has come back", func() bool { return r.snoozes(second) >= 2 })
+	db.hurry.Store(false)
+	end()
+	r.is(first, rivertype.JobStateCompleted)
+	r.is(second, rivertype.JobStateCompleted)
+	if n := r.paid("a"); n != 1 {
+		t.Errorf("paid %d times", n)
+	}
+}
+
 // The answer to the commit is lost: the work is done and the River job completed, and neither happens again.
 func TestTheAnswerToTheCommitIsLost(t *testing.T) {
 	t.Parallel()
@@ -414,7 +474,7 @@ func TestOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, opts := range map[string]*OnceOptions{
-		"Again": {Again: time.Millisecond}, "Suspended": {Suspended: time.Millisecond}, "OnRunning": {Once: once.Options{OnRunning: once.Skip}},
+		"lock work: Again": {Again: time.Millisecond}, "lock work: Suspended": {Suspended: time.Millisecond}, "OnRunning": {Once: once.Options{OnRunning: once.Skip}},
 		"Input": {Once: once.Options{Input: []byte{}}}, "lock work: Keep -1": {Once: once.Options{Keep: -1}},
 		"lock work: OnLapse 9": {Once: once.Options{OnLapse: 9}}, "lock work: OnError 9": {Once: once.Options{OnError: 9}}, "lock work: MaxRuns -1": {Once: once.Options{MaxRuns: -1}},
 	} {
@@ -422,7 +482,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("Once with a wrong %s: %v", what, err)
 		}
 	}
-	for what, opts := range map[string]*InTxOptions{"Again": {Again: time.Millisecond}, "Wait": {Wait: time.Microsecond}, "Keep": {Keep: -1}} {
+	for what, opts := range map[string]*InTxOptions{"lock work: Again": {Again: time.Millisecond}, "Wait": {Wait: time.Microsecond}, "Keep": {Keep: -1}} {
 		if _, err := InTx(noDB{}, l, byJob, opts); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("InTx with a wrong %s: %v", what, err)
 		}
@@ -449,6 +509,12 @@ func TestOptions(t *testing.T) {
 	}
 	if _, err := InTx(nil, l, byJob, nil); err == nil {
 		t.Error("InTx without a database")
+	}
+	if _, err := InTx((*pgxpool.Pool)(nil), l, byJob, nil); err == nil {
+		t.Error("InTx with a pool that is nil")
+	}
+	if _, err := InTx(noDB{}, nil, byJob, &InTxOptions{Wait: -1}); err == nil {
+		t.Error("InTx without a lock")
 	}
 	if Tx(t.Context()) != nil {
 		t.Error("there is a transaction without InTx")

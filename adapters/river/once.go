@@ -61,16 +61,17 @@ func Once(lock *holdlock.Lock, key KeyFunc, opts *OnceOptions) (rivertype.Worker
 	if opts != nil {
 		m.opts = *opts
 	}
+	if lock == nil || key == nil {
+		return nil, errors.New("riverlock: Once needs a lock and a function that names jobs")
+	}
 	var err error
 	if m.opts.Again, err = pause("Again", m.opts.Again, defaultAgain); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("riverlock: lock %s: %w", lock.Name(), err)
 	}
 	if m.opts.Suspended, err = pause("Suspended", m.opts.Suspended, defaultSuspended); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("riverlock: lock %s: %w", lock.Name(), err)
 	}
 	switch o := m.opts.Once; {
-	case lock == nil || key == nil:
-		return nil, errors.New("riverlock: Once needs a lock and a function that names jobs")
 	case o.OnRunning != once.Fail:
 		return nil, fmt.Errorf("riverlock: lock %s: OnRunning is %d; a duplicate whose twin is at work is snoozed", lock.Name(), o.OnRunning)
 	case o.Input != nil:
@@ -96,7 +97,7 @@ func usable(lock *holdlock.Lock, policies *once.Options) error {
 // pause checks how soon a job is to come back.
 func pause(what string, d, byDefault time.Duration) (time.Duration, error) {
 	if d = cmp.Or(d, byDefault); d < minAgain {
-		return 0, fmt.Errorf("riverlock: %s is %s; at least %s", what, d, minAgain)
+		return 0, fmt.Errorf("%s is %s; at least %s", what, d, minAgain)
 	}
 	return d, nil
 }

@@ -1,11 +1,5 @@
-// Package watermillonce makes handlers of github.com/ThreeDotsLabs/watermill run once although messages are delivered twice.
-//
-//	ones, err := watermillonce.Middleware(charges, &watermillonce.Options{Later: later, LaterTopic: "orders"})
-//	router.AddConsumerHandler("charge", "orders", subscriber, charge).AddMiddleware(ones)
-//
-//	func charge(msg *message.Message) error {
-//		return pay(msg.Context(), once.KeyFrom(msg.Context()), msg.Payload) // ends when the lease is lost; an idempotency key
-//	}
+// Package watermillonce makes handlers of github.com/ThreeDotsLabs/watermill run once although messages are delivered twice. The first example
+// below is all that it takes.
 //
 // A message is acknowledged when its job is done, by this delivery or an earlier one, and not before. What happens otherwise:
 //
@@ -19,7 +13,8 @@
 //	the job is suspended, its record   after Delay an error for which PutAside is true
 //	or lock is damaged, its key was
 //	used with another input, it has
-//	no key that a lock can have, …
+//	no key that a lock can have, or
+//	what looks at it panics, …
 //	anything else                      after Delay an error, so that no message spins
 //
 // Middleware refuses at once what it can know: options that are not allowed, a Harmful lock that nothing protects, a store without records.
@@ -27,7 +22,8 @@
 // # How a message comes back
 //
 // With Later the message is published there and then acknowledged: a topic whose messages reach the handler's own topic after a
-// while. The broker counts that as a new message, so no limit of redeliveries is used up, and no consumer is blocked meanwhile.
+// while. The broker counts that as a new message, so no limit of redeliveries is used up, and no consumer is blocked meanwhile. Nobody sees
+// the error of a message that is acknowledged, so Redelivery.Logger is told now and then why, unless it is a twin at work.
 // Package amqplater is that for RabbitMQ. A running twin costs its broker two messages a second. Without Later the handler waits for
 // Delay and returns the error, so that the broker delivers again: a consumer is blocked for that long, and a broker that counts
 // redeliveries counts these.

@@ -20,6 +20,32 @@ import (
 	"github.com/holdlock/holdlock/once"
 )
 
+// orders handles each message once: those whose twin is at work come back by way of later, whose messages reach the topic after a while.
+func orders(router *message.Router, subscriber message.Subscriber, later message.Publisher, charges *holdlock.Lock) error {
+	ones, err := watermillonce.Middleware(charges, &watermillonce.Options{
+		Redelivery: watermillonce.Redelivery{Later: later, LaterTopic: "orders"},
+	})
+	if err != nil {
+		return err
+	}
+	router.AddConsumerHandler("charge", "orders", subscriber, func(msg *message.Message) error {
+		return pay(msg.Context(), once.KeyFrom(msg.Context()), msg.Payload) // ends when the lease is lost; an idempotency key
+	}).AddMiddleware(ones)
+	return nil
+}
+
+func pay(context.Context, string, []byte) error { return nil }
+
+func Example() {
+	var router *message.Router
+	var subscriber message.Subscriber
+	var later message.Publisher // for example of package amqplater
+	var charges *holdlock.Lock  // of a client on Redis, for example
+	if err := orders(router, subscriber, later, charges); err != nil {
+		log.Fatal(err)
+	}
+}
+
 // A message that comes twice is handled once. In a test of your own the middleware can be called as here, without a router.
 func ExampleMiddleware() {
 	locks, _ := memhold.Open(nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -59,7 +60,8 @@ func JobOf(lock *holdlock.Lock, opts *Options, msg *message.Message) (*holdlock.
 	if err != nil {
 		return nil, err
 	}
-	key, err := o.Key(msg)
+	var key string
+	err = asked("Options.Key", func() (err error) { key, err = o.Key(msg); return err })
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("lock %s: message %.60q: %w: %w", lock.Name(), msg.UUID, ErrNoKey, err)
@@ -72,6 +74,29 @@ func JobOf(lock *holdlock.Lock, opts *Options, msg *message.Message) (*holdlock.
 	return lock.For(key), nil
 }
 
+// InputOf returns what the job of a message works on, by opts. The error is ErrNoInput.
+func InputOf(opts *Options, msg *message.Message) (input []byte, err error) {
+	o, err := opts.filled()
+	if err != nil {
+		return nil, err
+	}
+	if err := asked("Options.Input", func() error { input = o.Input(msg); return nil }); err != nil {
+		return nil, fmt.Errorf("message %.60q: %w: %w", msg.UUID, ErrNoInput, err)
+	}
+	return input, nil
+}
+
+// asked calls a function of the user that looks at a message. One of a shape that it does not expect must not spin: the router gives back at once
+// what it has recovered a panic from.
+func asked(what string, f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%s has panicked: %v\n%s", what, v, debug.Stack())
+		}
+	}()
+	return f()
+}
+
 // handle runs the handler for one delivery, or says why not. Its error has an *origin.Error.
 func handle(lock *holdlock.Lock, o *Options, msg *message.Message, h message.HandlerFunc) ([]*message.Message, error) {
 	job, err := JobOf(lock, o, msg)
@@ -79,7 +104,9 @@ func handle(lock *holdlock.Lock, o *Options, msg *message.Message, h message.Han
 		return nil, &origin.Error{Ours: err}
 	}
 	policies := o.Once
-	policies.Input = o.Input(msg)
+	if policies.Input, err = InputOf(o, msg); err != nil {
+		return nil, &origin.Error{Ours: err}
+	}
 	ctx := msg.Context()
 	var made []*message.Message
 	var failed *origin.Words

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/holdlock/holdlock"
@@ -21,10 +22,10 @@ type Options struct {
 	// Once are the policies: Keep, OnLapse, OnError, MaxRuns. Input and OnRunning are not used: see below.
 	Once once.Options
 	// Key names the job of a message. Default: the UUID of the message, which its publisher has to keep when it publishes again.
-	// An error, "", or what cannot be the key of a lock (more than 512 bytes, not UTF-8, or with a NUL) is ErrNoKey; nothing is run.
+	// An error, a panic, "", or what cannot be the key of a lock (more than 512 bytes, not UTF-8, or with a NUL) is ErrNoKey; nothing is run.
 	Key func(*message.Message) (string, error)
 	// Input is what the job works on: the same key with another input is an error (once.ErrOtherInput), not a duplicate. Default:
-	// the payload. nil is not compared.
+	// the payload. nil is not compared. A panic is ErrNoInput; nothing is run.
 	Input func(*message.Message) []byte
 	Redelivery
 }
@@ -37,13 +38,20 @@ type Redelivery struct {
 	LaterTopic string
 	// Delay is at least MinDelay, which is the default. With Later it is the topic's own delay that counts.
 	Delay time.Duration
+	// Logger is told, with Later, why messages come back for another reason than a twin at work: a store that does not answer, or that was
+	// set up wrongly, a lease that was lost. An acknowledged message tells nobody. At most one line a minute, with how many messages came
+	// back since the last. Default: watermill.NewSlogLogger(nil), which is slog.Default.
+	Logger watermill.LoggerAdapter
 }
 
 // ErrNoKey means that the message does not say which job it is, or in a way that no lock can be named after.
 var ErrNoKey = errors.New("the message has no key that can name its job")
 
+// ErrNoInput means that Options.Input could not say what the job of the message works on.
+var ErrNoInput = errors.New("what the job of the message works on cannot be told")
+
 // PutAside says whether a message failed for a reason that stays until somebody has looked: its job is suspended, its key was used with
-// another input, it has no key that can name its job, its messages were not kept, or the record or lock of its job is damaged
+// another input, it has no key that can name its job, or no input, its messages were not kept, or the record or lock of its job is damaged
 // (driver.Damaged); what a newer release has written is not, as another consumer may read it. What a handler under Middleware has returned does
 // not count: it may be about another job. It is the filter for middleware.PoisonQueueWithFilter, whose topic has to
 // exist: RabbitMQ drops what is sent to a queue that is not there. When a suspended job is settled so that it is to run again, publish its
@@ -53,12 +61,15 @@ func PutAside(err error) bool {
 	if errors.As(err, &from) {
 		err = from.Ours
 	}
-	return isAny(err, once.ErrSuspended, once.ErrOtherInput, once.ErrNoResult, ErrNoKey) || driver.Damaged(err)
+	return isAny(err, once.ErrSuspended, once.ErrOtherInput, once.ErrNoResult, ErrNoKey, ErrNoInput) || driver.Damaged(err)
 }
 
 func (r *Redelivery) fill() error {
 	if r.Delay == 0 {
 		r.Delay = MinDelay
+	}
+	if r.Logger == nil {
+		r.Logger = watermill.NewSlogLogger(nil)
 	}
 	switch {
 	case r.Delay < MinDelay:

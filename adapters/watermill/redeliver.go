@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/holdlock/holdlock"
@@ -30,12 +32,22 @@ func Redeliver(r *Redelivery) (message.HandlerMiddleware, error) {
 	if err := f.fill(); err != nil {
 		return nil, err
 	}
+	b := &returns{Redelivery: f}
 	return func(h message.HandlerFunc) message.HandlerFunc {
-		return func(msg *message.Message) ([]*message.Message, error) { return f.handle(msg, h) }
+		return func(msg *message.Message) ([]*message.Message, error) { return b.handle(msg, h) }
 	}, nil
 }
 
-func (r *Redelivery) handle(msg *message.Message, h message.HandlerFunc) ([]*message.Message, error) {
+// returns are the messages that come back by one middleware.
+type returns struct {
+	Redelivery
+
+	mu     sync.Mutex
+	told   time.Time // when the last line was written
+	untold int       // messages that came back since
+}
+
+func (r *returns) handle(msg *message.Message, h message.HandlerFunc) ([]*message.Message, error) {
 	again := msg
 	if r.Later != nil {
 		again = msg.CopyWithContext() // a handler may change what it gets
@@ -72,20 +84,42 @@ func isAny(err error, targets ...error) bool {
 }
 
 // later makes the message come back. Its error is nil if the message is where it will come back from.
-func (r *Redelivery) later(msg *message.Message, why error) error {
+func (r *returns) later(msg *message.Message, why error) error {
 	if r.Later == nil {
 		r.wait(msg.Context())
 		return why
 	}
 	err := r.Later.Publish(r.LaterTopic, msg)
 	if err == nil {
+		r.tell(msg, why)
 		return nil
 	}
 	r.wait(msg.Context()) // the broker delivers again what is not acknowledged, and that at once
 	return fmt.Errorf("%w; and it cannot be sent to come back later: %w", why, err)
 }
 
-func (r *Redelivery) wait(ctx context.Context) {
+// tellEvery is how often the log is told why messages come back.
+const tellEvery = time.Minute
+
+// tell writes down, now and then, why messages come back that no twin keeps waiting: what is acknowledged has no error that anybody sees.
+func (r *returns) tell(msg *message.Message, why error) {
+	var from *origin.Error
+	if handlers := errors.As(why, &from) && from.Handler != nil; !handlers && errors.Is(why, holdlock.ErrHeld) {
+		return
+	}
+	r.mu.Lock()
+	r.untold++
+	n, now := r.untold, time.Now()
+	if !r.told.IsZero() && now.Sub(r.told) < tellEvery {
+		r.mu.Unlock()
+		return
+	}
+	r.told, r.untold = now, 0
+	r.mu.Unlock()
+	r.Logger.Error("A message could not be handled and comes back later", why, watermill.LogFields{"message_uuid": msg.UUID, "topic": r.LaterTopic, "messages": n})
+}
+
+func (r *returns) wait(ctx context.Context) {
 	timer := time.NewTimer(r.Delay)
 	defer timer.Stop()
 	select {

@@ -3,10 +3,12 @@ package watermillonce_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/redis/go-redis/v9"
 
@@ -140,6 +142,79 @@ func TestNothingSpins(t *testing.T) {
 		}
 		if d, err := took(ours, order("2")); !errors.Is(err, holdlock.ErrShutdown) || d != watermillonce.MinDelay {
 			t.Errorf("of a client that is shut down: %v after %s", err, d)
+		}
+	})
+}
+
+// A function of the user that panics over a message does not let it spin: the router would give it back at once.
+func TestKeyAndInputPanic(t *testing.T) {
+	open(t, func(s *shop) {
+		for what, c := range map[string]struct {
+			opts *watermillonce.Options
+			want error
+		}{
+			"Options.Key":   {&watermillonce.Options{Key: func(*message.Message) (string, error) { panic("no order") }}, watermillonce.ErrNoKey},
+			"Options.Input": {&watermillonce.Options{Input: func(*message.Message) []byte { panic("no order") }}, watermillonce.ErrNoInput},
+		} {
+			h := s.wrap(c.opts, func(*message.Message) ([]*message.Message, error) { t.Error("it runs"); return nil, nil })
+			d, err := took(h, order("1"))
+			if !errors.Is(err, c.want) || !watermillonce.PutAside(err) || d != watermillonce.MinDelay || !strings.Contains(err.Error(), what+" has panicked: no order") {
+				t.Errorf("%s: %v after %s", what, err, d)
+			}
+		}
+	})
+}
+
+// lines keeps what is written as an error.
+type lines struct {
+	watermill.NopLogger
+	got []string
+}
+
+func (l *lines) Error(msg string, err error, fields watermill.LogFields) {
+	l.got = append(l.got, fmt.Sprint(msg, "; ", err, "; ", fields["message_uuid"], "; ", fields["messages"]))
+}
+
+// Messages that come back because the store fails, or because their handler says so, are told of once a minute: nobody sees the error of a
+// message that is acknowledged. Twins at work are not.
+func TestTellsWhyMessagesComeBack(t *testing.T) {
+	open(t, func(s *shop) {
+		later, log := &outbox{}, &lines{}
+		opts := &watermillonce.Options{Redelivery: watermillonce.Redelivery{Later: later, LaterTopic: "later", Logger: log}}
+		begun, end, done := make(chan bool), make(chan bool), make(chan bool)
+		twin := s.wrap(nil, func(*message.Message) ([]*message.Message, error) { close(begun); <-end; return nil, nil })
+		go func() { defer close(done); _, _ = twin(order("1")) }()
+		<-begun
+		h := s.wrap(opts, func(msg *message.Message) ([]*message.Message, error) { return nil, holdlock.ErrHeld })
+		deliver := func(uuid string, n int) {
+			t.Helper()
+			for range n {
+				if _, err := h(order(uuid)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		deliver("1", 3)
+		if len(log.got) != 0 {
+			t.Errorf("of a twin at work: %q", log.got)
+		}
+		close(end)
+		<-done
+		s.drv.SetScript(func(faultdriver.Call) faultdriver.Fault { return faultdriver.Fault{Err: errors.New("WRONGPASS")} })
+		deliver("2", 5)
+		if len(log.got) != 1 || !strings.Contains(log.got[0], "WRONGPASS") || !strings.HasSuffix(log.got[0], "; 2; 1") {
+			t.Errorf("within a minute: %q", log.got)
+		}
+		time.Sleep(time.Minute)
+		deliver("3", 2)
+		if len(log.got) != 2 || !strings.HasSuffix(log.got[1], "; 3; 5") {
+			t.Errorf("after a minute: %q", log.got)
+		}
+		s.drv.SetScript(nil)
+		time.Sleep(time.Minute)
+		deliver("4", 1)
+		if len(log.got) != 3 || len(later.got) != 11 || !strings.HasSuffix(log.got[2], "; 4; 2") {
+			t.Errorf("a handler that says so: %q, sent %d", log.got, len(later.got))
 		}
 	})
 }

@@ -43,6 +43,7 @@ type settings struct {
 	Postgres string // URL
 	Handlers int
 	Job      time.Duration // how long a job takes before its effect
+	Gate     string        // a file; a job does not end before it is there
 	After    time.Duration // and after it
 	CutAt    time.Duration // how long after its begin a job cuts its connection
 	Cut      int           // of so many jobs one cuts the connection that its message came by; 0: none
@@ -304,6 +305,12 @@ func (w *worker) job(msg *message.Message, s *seat) error {
 		_ = (*s.conn.Load()).Close()
 	}
 	time.Sleep(w.Job - w.CutAt)
+	for w.Gate != "" {
+		if _, err := os.Stat(w.Gate); err == nil {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
 	if tx := intx.Tx[pgx.Tx](msg.Context()); tx != nil {
 		if _, err := tx.Exec(msg.Context(), "INSERT INTO effects (job, pid) VALUES ($1, $2)", msg.UUID, os.Getpid()); err != nil {
 			return err

@@ -22,6 +22,7 @@ type touch struct {
 	queued bool   // in a pipeline or transaction
 	unsure bool   // it may be done with something else than Redis
 	helped bool   // it is the call of a function that does it with a key that it is given
+	other  bool   // for one lock: it may be done with the key of another one
 }
 
 type touchKind int
@@ -203,13 +204,23 @@ func (s *scan) checkRedisSet(l *lock) {
 		}
 		return
 	}
+	related = s.ofThis(l, in, key, related)
 	s.checkExpiry(l, in, related)
 	l.unknown(ReleaseContext, "no release is seen in this package")
 	l.unknown(UncheckedRelease, "no release is seen in this package")
 	l.unknown(GuessableValue, "no release is seen in this package, so the value may not matter")
-	released := false
+	released, alike := false, ""
 	for _, t := range related {
+		if t.other {
+			if t.what == touchDelete {
+				alike = "a key that is made alike is deleted in " + funcName(t.in) + ": it need not be this lock's"
+			}
+			continue
+		}
 		released = s.checkTouch(l, in, t, related) || released
+	}
+	if alike != "" {
+		l.unknown(UncheckedRelease, alike)
 	}
 	if released && l.redis.value != nil {
 		g, why := s.strength(l.redis.value, l.redis.key)
@@ -272,10 +283,14 @@ func (s *scan) checkTouch(l *lock, in *ast.FuncDecl, t touch, related []touch) b
 			l.unknown(UncheckedRelease, "the key is deleted in a pipeline or transaction")
 			return false
 		}
-		message := called(l, l.redis.key) + " is deleted without looking at who holds it: after an expiry that frees the next holder's lock"
+		where := ""
+		if t.in != in {
+			where = " in " + funcName(t.in)
+		}
+		message := called(l, l.redis.key) + " is deleted" + where + " without looking at who holds it: after an expiry that frees the next holder's lock"
 		for _, g := range related {
 			if g.what == touchGet && g.in == t.in && g.at.Node().Pos() < t.at.Node().Pos() {
-				message = called(l, l.redis.key) + " is read and then deleted in two steps: it can pass to another holder in between"
+				message = called(l, l.redis.key) + " is read and then deleted" + where + " in two steps: it can pass to another holder in between"
 			}
 		}
 		s.report(l, UncheckedRelease, t.at.Node().Pos(), message, "compare the value and delete the key in one Lua script")

@@ -19,6 +19,7 @@ type lock struct {
 	redis    *redisSet        // RedisSet
 	session  ast.Expr         // Etcd: what it is made on
 	on       runsOn           // PgAdvisory
+	gives    bool             // PgAdvisory: its own statement gives it back, or may
 	released bool             // a release was seen, and its context judged
 }
 
@@ -61,6 +62,8 @@ type scan struct {
 	touched []touch
 	unlocks []unlock
 
+	unlockText bool // the text of an unlock is there that no call in sight uses
+
 	wrappers map[*types.Func][]wrapper // those whose calls are still to be judged
 	wrapped  map[wrapper]bool          // all
 
@@ -73,12 +76,13 @@ type scan struct {
 
 	embedded map[types.Object]string // what go:embed puts into a string
 	decls    map[types.Object]*ast.FuncDecl
-	twins    map[types.Object]bool               // contexts that are parameters beside other contexts
-	owners   map[types.Object]owner              // of parameters of declared functions
-	lentAt   map[types.Object][]inspector.Cursor // where an address is taken
-	setters  map[string]bool                     // types that set keys of Redis if they are absent; nil until they were looked for
-	callers  map[*types.Func]bool                // methods, and whether they call what a client of Redis may have
-	one      *bool                               // a pool of the package is limited to one connection; nil until it was looked for
+	twins    map[types.Object]bool                    // contexts that are parameters beside other contexts
+	owners   map[types.Object]owner                   // of parameters of declared functions
+	lentAt   map[types.Object][]inspector.Cursor      // where an address is taken
+	setters  map[string]bool                          // types that set keys of Redis if they are absent; nil until they were looked for
+	callers  map[*types.Func]bool                     // methods, and whether they call what a client of Redis may have
+	namedIn  map[*ast.FuncDecl]map[*ast.FuncDecl]bool // functions, and those that name them, as far as that was asked
+	one      *bool                                    // a pool of the package is limited to one connection; nil until it was looked for
 
 	left  int  // steps that may still be made for this place
 	spent bool // they did not suffice
@@ -100,7 +104,7 @@ func newScan(pass *analysis.Pass, in *inspector.Inspector, off Fault) *scan {
 		defs: map[types.Object][]def{}, uses: map[types.Object][]inspector.Cursor{},
 		params: map[types.Object]bool{}, receivers: map[types.Object]bool{}, initial: map[types.Object]bool{}, aliased: map[types.Object]bool{},
 		embedded: map[types.Object]string{}, decls: map[types.Object]*ast.FuncDecl{}, callers: map[*types.Func]bool{}, twins: map[types.Object]bool{}, owners: map[types.Object]owner{},
-		lentAt: map[types.Object][]inspector.Cursor{}, wrappers: map[*types.Func][]wrapper{}, wrapped: map[wrapper]bool{},
+		lentAt: map[types.Object][]inspector.Cursor{}, namedIn: map[*ast.FuncDecl]map[*ast.FuncDecl]bool{}, wrappers: map[*types.Func][]wrapper{}, wrapped: map[wrapper]bool{},
 	}
 	s.index()
 	return s

@@ -66,6 +66,7 @@ func (s *scan) findSQL() {
 			if err != nil {
 				continue
 			}
+			s.unlockText = s.unlockText || sqlUnlock.MatchString(maskSQL(text))
 			for _, m := range sqlLocks(text, maskSQL(text)) {
 				name := Name{Text: m.args}
 				if name.Text == "" { // the text goes on elsewhere
@@ -84,6 +85,7 @@ func (s *scan) findSQL() {
 		}
 		s.checkUnlock(l, u)
 	}
+	s.checkSessions()
 }
 
 // literals notes the string literals that the text of an expression is made of, and the expressions that lead there: each
@@ -284,7 +286,7 @@ func placeOf(t types.Type) runsOn {
 func (s *scan) checkPool(l *lock, call *ast.CallExpr, fn *types.Func, text sqlText) {
 	session := l.TTL.State == TTLSession
 	unlocked, perhaps := text.unlocks()
-	l.on = s.place(call, fn)
+	l.on, l.gives = s.place(call, fn), session && (unlocked || perhaps)
 	if session && unlocked {
 		l.unknown(ReleaseContext, "the statement that takes the lock gives it back; it does not get that far if its context ends before")
 	}

@@ -3,6 +3,7 @@ package audit
 import (
 	"go/ast"
 	"go/types"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -131,10 +132,46 @@ func has(set map[string]bool, texts ...string) bool {
 	return false
 }
 
+// madeOf are an expression, what it comes from, and what the functions return that make it in one line, as those that make keys do.
+func (s *scan) madeOf(e ast.Expr) []ast.Expr {
+	out := []ast.Expr{e}
+	if src := s.source(e); src != e {
+		out = append(out, src)
+	}
+	for i := 0; i < len(out) && len(out) < maxDepth; i++ {
+		ast.Inspect(out[i], func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && len(out) < maxDepth {
+				if r := s.oneLine(call); r != nil && !slices.Contains(out, r) {
+					out = append(out, r)
+				}
+			}
+			return true
+		})
+	}
+	return out
+}
+
+// oneLine returns what a call of a function of this package gives that does nothing but return it, or nil.
+func (s *scan) oneLine(call *ast.CallExpr) ast.Expr {
+	fn := s.callee(call)
+	if fn == nil {
+		return nil
+	}
+	d := s.decls[fn]
+	if d == nil || d.Body == nil || len(d.Body.List) != 1 {
+		return nil
+	}
+	ret, ok := d.Body.List[0].(*ast.ReturnStmt)
+	if !ok || len(ret.Results) != 1 {
+		return nil
+	}
+	return ret.Results[0]
+}
+
 // identifiers are the names and constant texts in an expression, and in what it comes from.
 func (s *scan) identifiers(e ast.Expr) []string {
 	var out []string
-	for _, x := range []ast.Expr{e, s.source(e)} {
+	for _, x := range s.madeOf(e) {
 		ast.Inspect(x, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.Ident:

@@ -163,6 +163,30 @@ func queueMutants() []Mutant {
 			}),
 		},
 		{
+			Name:  "tells all who ask together where the first of them stands",
+			Cases: []string{"R6/AttendTellsWhereAPlaceStands"},
+			Needs: queues,
+			Wrap: bend(func(b *bent) {
+				b.attend = func(ctx context.Context, reqs []*driver.AcquireRequest) []driver.Standing {
+					out := b.queue().Attend(ctx, reqs)
+					for i := range out {
+						out[i] = out[0]
+					}
+					return out
+				}
+			}),
+		},
+		{
+			Name:  "does not tell of a hand-over that was not confirmed",
+			Cases: []string{"R6/AHandOverLastsForTheClaim"},
+			Needs: queues,
+			Wrap: granting(func(g *driver.Grant) {
+				if g.Previous == driver.Lapsed {
+					g.Previous, g.Prior = driver.Released, nil
+				}
+			}),
+		},
+		{
 			Name:  "does not say that a hand-over was granted",
 			Cases: []string{"R6/AReleaseHandsOverInOrder", "R6/BreakNowHandsOver", "R6/ACoolingKeyIsNotHandedOver", "R6/ASilentProcessIsSkipped"},
 			Needs: queues,

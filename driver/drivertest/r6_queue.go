@@ -74,7 +74,8 @@ var queueCases = []testCase{
 		}
 	}},
 	{"R6/AHandOverLastsForTheClaim", func(r *rig) {
-		// Nobody confirms it, as if the waiter had died in the last moment.
+		// Nobody confirms it, as if the waiter had died in the last moment. It may have begun to work before: a message is enough for
+		// that, so it is a lapse, and what the term before it was is none of the successor's business.
 		l := r.line()
 		if l == nil {
 			return
@@ -83,8 +84,12 @@ var queueCases = []testCase{
 		p := r.enqueue(l, "k", r.long, 1)
 		sent := time.Now()
 		r.release(t)
-		l.pushed(p)
-		r.passes(t.d, "k", sent.Add(driver.Provisional), time.Now().Add(driver.Provisional+r.traits.TTLStep))
+		g := l.pushed(p).Grant
+		next := r.passes(t.d, "k", sent.Add(driver.Provisional), time.Now().Add(driver.Provisional+r.traits.TTLStep))
+		r.follows(next, driver.Lapsed)
+		if next.Prior == nil || next.Prior.Token != g.Token {
+			r.Errorf("R10: Prior = %+v after a hand-over with token %d that nobody has confirmed", next.Prior, g.Token)
+		}
 	}},
 	{"R6/RenewAndAttendConfirm", func(r *rig) {
 		l := r.line()
@@ -123,6 +128,15 @@ var queueCases = []testCase{
 			}
 			if want > 0 {
 				r.endsBetween(sight{driver.Term{Key: "k", Remaining: s.Remaining}, sent, time.Now()}, t.earliest(), r.latest(t))
+			}
+		}
+		// Together, and with more of them, it is the same.
+		third := r.enqueue(l, "k", r.long, 3)
+		asked := []*driver.AcquireRequest{first.req, never.req, second.req, third.req, second.req}
+		together := l.q.Attend(r.ctx, asked)
+		for i, want := range []int{1, 0, 2, 3, 2} {
+			if len(together) != len(asked) || together[i].Err != nil || together[i].Place != want || together[i].Granted {
+				r.Errorf("R6: asked together, %d of the places is told %+v, want place %d", i, together, want)
 			}
 		}
 		if _, err := l.q.Enqueue(r.ctx, second.req); !placed(err, 2) {

@@ -244,7 +244,8 @@ func (r *rig) unchanged(before, after sight) {
 	r.endsBetween(after, before.sent.Add(before.Remaining-slack), before.heard.Add(before.Remaining+slack))
 	a, b := before.Term, after.Term
 	a.Remaining, b.Remaining = 0, 0
-	if same := a.Acquired.Equal(b.Acquired); same {
+	// Parts of a store begin to count one after the other, and it may not hear the same ones again.
+	if same := a.Acquired.Sub(b.Acquired).Abs() <= r.h.Straggle; same {
 		a.Acquired, b.Acquired = time.Time{}, time.Time{}
 	}
 	if a != b {

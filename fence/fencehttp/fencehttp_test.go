@@ -250,6 +250,111 @@ func TestTransport(t *testing.T) {
 	}
 }
 
+// A request with an idempotency key, whose connection is cut when its effect is there already: net/http sends it again by itself, which must not
+// come without a look at the lease.
+func TestConnectionIsCut(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		method, body string
+		base         bool // the request goes to net/http itself, with the header of the caller: the control
+		ended        bool // the lease, before the request can be repeated
+		sent         int  // requests that the server got
+		want         error
+	}{
+		{name: "control: net/http repeats it", method: http.MethodPost, body: "charge", base: true, ended: true, sent: 2},
+		{name: "control: net/http repeats it without a body", method: http.MethodPost, base: true, ended: true, sent: 2},
+		{name: "body", method: http.MethodPost, body: "charge", sent: 2},
+		{name: "body, lease ended", method: http.MethodPost, body: "charge", ended: true, sent: 1, want: holdlock.ErrReleased},
+		{name: "no body", method: http.MethodPost, sent: 1, want: errCut},
+		{name: "no body, lease ended", method: http.MethodDelete, ended: true, sent: 1, want: errCut},
+		{name: "a read", method: http.MethodGet, sent: 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			locks, err := memhold.Open(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer locks.Shutdown(context.Background())
+			l, err := locks.NewLock("l", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease, err := l.TryAcquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer lease.Release(context.Background())
+			var mu sync.Mutex
+			var got []http.Header
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.ReadAll(r.Body)
+				if r.URL.Path == "/warm" { // the connection has been used before
+					return
+				}
+				mu.Lock()
+				got = append(got, r.Header.Clone())
+				first := len(got) == 1
+				mu.Unlock()
+				if !first {
+					return
+				}
+				if c.ended {
+					_ = lease.Release(context.Background())
+				}
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = conn.Close()
+			}))
+			defer s.Close()
+			base := &http.Transport{}
+			defer base.CloseIdleConnections()
+			var rt http.RoundTripper = &Transport{Base: base, IdempotencyKey: func(context.Context) string { return "k" }}
+			if c.base {
+				rt = base
+			}
+			send := func(rt http.RoundTripper, method, path, body string) error {
+				var r io.Reader
+				if body != "" {
+					r = strings.NewReader(body)
+				}
+				req, err := http.NewRequestWithContext(fence.WithClaim(t.Context(), fence.Of(lease)), method, s.URL+path, r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.base {
+					req.Header.Set(IdempotencyHeader, "k")
+				}
+				resp, err := rt.RoundTrip(req)
+				if err != nil {
+					return err
+				}
+				_, _ = io.ReadAll(resp.Body)
+				return resp.Body.Close()
+			}
+			if err := send(base, http.MethodGet, "/warm", ""); err != nil {
+				t.Fatal(err)
+			}
+			err = send(rt, c.method, "/", c.body)
+			mu.Lock()
+			defer mu.Unlock()
+			if len(got) != c.sent || (err != nil) != (c.want != nil) || c.want != errCut && !errors.Is(err, c.want) {
+				t.Errorf("the server got %d requests, the error is %v; want %d and %v", len(got), err, c.sent, c.want)
+			}
+			for _, h := range got {
+				if h.Get(IdempotencyHeader) != "k" || !c.base && h.Get(TokenHeader) == "" {
+					t.Errorf("sent %v", h)
+				}
+			}
+		})
+	}
+}
+
+// errCut stands for whatever net/http says of a connection that was cut.
+var errCut = errors.New("the connection was cut")
+
 // A conflict that is not of this middleware is not taken for one, and its body is left for the caller.
 func TestStaleOnlyOurs(t *testing.T) {
 	for _, c := range []struct {

@@ -3,9 +3,12 @@
 package testenv
 
 import (
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
+	"sync/atomic"
 	"testing"
 )
 
@@ -34,14 +37,29 @@ func need(tb testing.TB, program, install string) string {
 // FreePort returns a loopback port for a server that listens on several; see freePort.
 func FreePort(tb testing.TB) int { tb.Helper(); return freePort(tb) }
 
+// Ports are handed out in turn, from those that the kernel gives to nobody by itself. So that of a server which was killed does not
+// become that of another one in the same test, which would answer for it.
+const firstPort, ports = 10_000, 22_000
+
+var lastPort = func() *atomic.Int64 { // somewhere, since other packages are tested at the same time
+	var last atomic.Int64
+	last.Store(rand.Int64N(ports))
+	return &last
+}()
+
 // freePort returns a loopback port that nobody listens on. Another process can take it before the server does; start then
 // tries again with another one.
 func freePort(tb testing.TB) int {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("no free port: %v", err)
+	var err error
+	for range ports {
+		port := firstPort + int(lastPort.Add(1)%ports)
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	tb.Fatalf("no free port: %v", err)
+	return 0
 }

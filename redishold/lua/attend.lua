@@ -19,6 +19,27 @@ local function look(slot, line)
   return s
 end
 
+-- stands returns where a place stands in its line, or nil, or the server's error. LPOS walks through the line, which for each of many who
+-- stand in one line would be the square of their number. They come in their order, so from the second of them on, what stands behind one
+-- is read with it.
+local BEHIND = 255
+local asked, index, rearmed = {}, {}, {}
+local function stands(line, place)
+  local at = index[line]
+  if at and at[place] then return at[place] end
+  local n = redis.pcall('LPOS', line, place)
+  if type(n) ~= 'number' then return n end
+  if asked[line] then
+    local some = redis.pcall('LRANGE', line, n, n + BEHIND)
+    if some.err then return some end
+    at = at or {}
+    index[line] = at
+    for i = 1, #some do at[some[i]] = n + i end
+  end
+  asked[line] = true
+  return n + 1
+end
+
 -- attend answers about the place whose keys are at i.
 local function attend(i)
   local place, ttl = ARGV[i + 1], tonumber(ARGV[i + 2])
@@ -35,12 +56,13 @@ local function attend(i)
     local _, _, before = texts(s)
     return {'G', sub(s, 20, 35), sub(s, 84, 84), before}
   end
-  local n = redis.pcall('LPOS', line, place)
+  local n = stands(line, place)
   if type(n) == 'table' and not find(n.err, 'WRONGTYPE', 1, true) then return n end
   if type(n) ~= 'number' then return {'U'} end  -- also where something else stands in the place of the line: an enqueue is told of that
-  redis.call('PEXPIRE', line, LINE)
+  if not rearmed[line] then redis.call('PEXPIRE', line, LINE) end
+  rearmed[line] = true
   if s and beside(s) ~= '+' then redis.call('SETRANGE', slot, 2, '+') end
-  return {'W', tostring(n + 1), digits(s and free(s) - now or 0)}
+  return {'W', tostring(n), digits(s and free(s) - now or 0)}
 end
 
 local out = {}

@@ -25,11 +25,16 @@ local function holds(s, n)
   return nonce(s) == n and free(s) > now and (state(s) == 'H' or state(s) == 'B')
 end
 
--- broke says whether the term n was broken and has been followed by this one, and by whom it was.
-local function broke(s, n)
-  if sub(s, 84, 84) ~= 'b' then return nil end
-  local _, _, prior = texts(s)
-  return sub(prior, 33, 64) == n and match(prior, '\t(.*)$') or nil
+-- broke says whether the term n was broken and has been followed by others, of which s is the slot of the last, and by whom it was. The
+-- first of them has it in its slot. Their terms can be short, so break.lua notes it besides for as long as the term would have lasted.
+local function broke(slot, s, n)
+  if sub(s, 84, 84) == 'b' then
+    local _, _, prior = texts(s)
+    local by = sub(prior, 33, 64) == n and match(prior, '\t(.*)$')
+    if by then return by end
+  end
+  local by = redis.pcall('GET', slot .. ':b:' .. n)
+  return type(by) == 'string' and by or nil
 end
 
 -- live returns the nonces that are still to be refused. The oldest stand first.

@@ -32,7 +32,7 @@ if nonce(s) == mine then
   -- This very call has succeeded, its reply was lost, and the client library has sent it again.
   if state(s) == 'R' and sub(s, 36, 51) == call then answer = {'K'} end
 else
-  local by = broke(s, mine)
+  local by = broke(KEYS[1], s, mine)
   if by then answer = {'b', by} end
 end
 if tomb ~= '' and state(s) ~= 'F' and not find(s, mine, 85, true) then

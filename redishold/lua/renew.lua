@@ -5,7 +5,7 @@ local function renew(i)
   if not s then return {'g'} end
   if sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
   if nonce(s) ~= mine then
-    local by = broke(s, mine)
+    local by = broke(KEYS[STRIDE * (i - 1) + 1], s, mine)
     return by and {'b', by} or {'g'}
   end
   local st = state(s)

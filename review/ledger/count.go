@@ -53,6 +53,9 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 			u.Counts[Broken]++
 		} else {
 			u.Counts[Lapsed]++
+			if e.Prior != nil && e.Prior.Nonce != "" && len(u.LapsedTerms) < maxTerms {
+				u.LapsedTerms = append(u.LapsedTerms, markOf(e.Prior.Nonce))
+			}
 		}
 	case holdlock.Released:
 		u.Counts[Released]++
@@ -77,6 +80,9 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 	case holdlock.Unreleased:
 		if e.Abandoned {
 			u.Counts[Abandoned]++
+			if e.Left != nil && len(u.AbandonedTerms) < maxTerms {
+				u.AbandonedTerms = append(u.AbandonedTerms, markOf(e.Left.Nonce))
+			}
 			return true
 		}
 		u.Counts[Unreleased]++

@@ -23,6 +23,8 @@ import (
 //	103 104  the last attempt, the last grant: seconds since 1970
 //	105      a block: token, skips, first in seconds since 1970, seconds from there to the last
 //	106      the last renewal that is told: seconds since 1970
+//	107 108  the terms that lapsed, and those that were abandoned: how many, and the mark of each
+//	109      the days of use: a bit for each
 const version = 1
 
 const (
@@ -33,6 +35,9 @@ const (
 	tagLastGrant
 	tagBlock
 	tagLastHeld
+	tagLapsedTerms
+	tagAbandonedTerms
+	tagUsed
 )
 
 // ErrNewer says that a record was written by a newer release.
@@ -96,6 +101,21 @@ func encode(u *Usage, flushes []uint32) []byte {
 		num(tagLastHeld)
 		num(uint64(u.LastHeld.Unix()))
 	}
+	for i, list := range [][]TermMark{u.LapsedTerms, u.AbandonedTerms} {
+		if len(list) == 0 {
+			continue
+		}
+		num(tagLapsedTerms + uint64(i))
+		list = lastTerms(list)
+		num(uint64(len(list)))
+		for _, m := range list {
+			num(uint64(m))
+		}
+	}
+	if u.Used != 0 {
+		num(tagUsed)
+		num(uint64(u.Used))
+	}
 	for _, k := range u.Blocks {
 		num(tagBlock)
 		b = binary.AppendUvarint(b, uint64(k.Token))
@@ -157,6 +177,12 @@ func decode(b []byte) (u *Usage, flushes []uint32, err error) {
 			u.LastGrant = r.time()
 		case tag == tagLastHeld:
 			u.LastHeld = r.time()
+		case tag == tagLapsedTerms:
+			u.LapsedTerms = r.terms()
+		case tag == tagAbandonedTerms:
+			u.AbandonedTerms = r.terms()
+		case tag == tagUsed:
+			u.Used = uint16(r.upTo(1<<spanDays - 1))
 		case tag == tagBlock:
 			k := Block{Token: holdlock.Token(r.upTo(1 << 53)), Skips: r.upTo(maxCount), First: r.time()}
 			k.Last = k.First.Add(time.Duration(r.upTo(1<<33)) * time.Second)
@@ -202,6 +228,13 @@ func (r *reader) upTo(most uint64) uint64 {
 }
 
 func (r *reader) time() time.Time { return time.Unix(int64(r.upTo(1<<33)), 0).UTC() }
+
+func (r *reader) terms() (list []TermMark) {
+	for range r.upTo(maxTerms) {
+		list = append(list, TermMark(r.upTo(1<<32-1)))
+	}
+	return list
+}
 
 func (r *reader) histogram(h *Histogram) {
 	empty := hdrhistogram.New(least, most, digits).Export()

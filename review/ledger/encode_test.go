@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,6 +33,11 @@ func someUsage(rng *rand.Rand) *Usage {
 		u.LastHeld = second()
 	}
 	for range rng.IntN(7) {
+		u.LapsedTerms = append(u.LapsedTerms, TermMark(rng.Uint32()))
+		u.AbandonedTerms = append(u.AbandonedTerms, TermMark(rng.Uint32()))
+		u.Used |= 1 << rng.IntN(spanDays)
+	}
+	for range rng.IntN(7) {
 		first := second()
 		u.block(Block{holdlock.Token(rng.Uint64N(1 << 53)), rng.Uint64N(100), first, first.Add(time.Duration(rng.IntN(1000)) * time.Second)})
 	}
@@ -52,6 +58,9 @@ func TestEncode(t *testing.T) {
 		got, gotFlushes, err := decode(b)
 		if err != nil || !reflect.DeepEqual(gotFlushes, flushes) {
 			t.Fatalf("decode: %v, flushes %v", err, gotFlushes)
+		}
+		if got.Used != u.Used || !slices.Equal(got.LapsedTerms, lastTerms(u.LapsedTerms)) || !slices.Equal(got.AbandonedTerms, lastTerms(u.AbandonedTerms)) {
+			t.Fatalf("%+v is read as %+v", u, got)
 		}
 		if again := encode(got, gotFlushes); !bytes.Equal(again, b) {
 			t.Fatalf("%x is read as %x", b, again)
@@ -78,6 +87,9 @@ func TestDecodeBadInput(t *testing.T) {
 		{"\x01\x64\x09", ErrDamaged},
 		{"\x01\x65\x00\x01\xff\x7f\x01", ErrDamaged},
 		{"\x01\x65\x00\xff\xff\x03", ErrDamaged},
+		{"\x01\x6b\x65", ErrDamaged},
+		{"\x01\x6c\x02\x01", ErrDamaged},
+		{"\x01\x6d\x80\x08", ErrDamaged},
 	} {
 		if _, _, err := decode([]byte(c.b)); !errors.Is(err, c.want) {
 			t.Errorf("%x: %v, want %v", c.b, err, c.want)

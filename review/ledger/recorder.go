@@ -75,6 +75,7 @@ type entry struct {
 	dirty    bool
 	past     map[driver.Day]*Usage // of days before, since the last flush
 	declared []Declaration         // by this process
+	current  Declaration           // of these, the one that it declared last, which is in use
 	sentOn   driver.Day            // when that was last sent
 	heldOn   driver.Day            // when it was last told that a term stands
 }
@@ -152,7 +153,7 @@ func (r *Recorder) Declare(name string, o holdlock.LockOptions) {
 		return
 	}
 	e.mu.Lock()
-	e.declared = declare(e.declared, d)
+	e.declared, e.current = declare(e.declared, d), d
 	e.sentOn = 0
 	e.dirty = true
 	e.mu.Unlock()
@@ -328,10 +329,10 @@ func (r *Recorder) collect() {
 			for day, u := range e.past {
 				of(day).add(name, u)
 			}
-			if len(e.declared) > 0 && e.sentOn != today { // once a day: it is still in use
-				for i := range e.declared {
-					e.declared[i].use(max(today, e.declared[i].Last))
-				}
+			if len(e.declared) > 0 && e.sentOn != today { // once a day: what it has declared last is still in use
+				now := e.current
+				now.use(max(today, now.Last))
+				e.declared, e.current = declare(e.declared, now), now
 				of(0).declared[name] = slices.Clone(e.declared)
 				e.sentOn = today
 			}
@@ -407,6 +408,9 @@ func (b *batch) merge(lock string, old []byte) ([]byte, error) {
 		return old, nil // it came through the first time
 	}
 	u.Merge(b.usage[lock])
+	if !b.usage[lock].LastUse().IsZero() {
+		u.Used |= 1 << (b.day % spanDays)
+	}
 	flushes = append(flushes, b.number)
 	return encode(u, flushes[max(0, len(flushes)-maxFlushes):]), nil
 }

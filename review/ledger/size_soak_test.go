@@ -56,8 +56,11 @@ func aDay(r *Recorder, rng *rand.Rand, lock string) {
 	r.Observe(holdlock.Event{Kind: holdlock.Renewed, Name: lock}) // once a day it is told that a term stands
 	for _, kind := range []holdlock.EventKind{holdlock.Failed, holdlock.Lapsed, holdlock.RenewFailed} {
 		if rng.IntN(5) == 0 {
-			r.Observe(holdlock.Event{Kind: kind, Name: lock})
+			r.Observe(holdlock.Event{Kind: kind, Name: lock, Ending: driver.Lapsed, Prior: &driver.Term{Nonce: fmt.Sprint(rng.Uint64())}})
 		}
+	}
+	if rng.IntN(5) == 0 {
+		r.Observe(holdlock.Event{Kind: holdlock.Unreleased, Name: lock, Abandoned: true, Left: &driver.Ref{Nonce: fmt.Sprint(rng.Uint64())}})
 	}
 }
 

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"hash/fnv"
 	"slices"
 	"time"
 
@@ -54,7 +55,12 @@ type Usage struct {
 	LastGrant time.Time
 	LastHeld  time.Time // when a term was renewed, by the first renewal of each program on the day: a leader attempts nothing for months
 	Blocks    []Block
-	Covers    int // days, if Load has made it: 1, or those of a sum
+	// The terms of which Lapsed and Abandoned count, as far as they are known. One that is in both was only not released.
+	LapsedTerms, AbandonedTerms []TermMark
+	// Used has a bit for each day on which the lock was attempted or stood: bit i is day i of the ten of a sum, which begin with a
+	// day that ten divides. What is merged of different tens has none that mean anything.
+	Used   uint16
+	Covers int // days, if Load has made it: 1, or those of a sum
 }
 
 // Block is one term that attempts were skipped behind.
@@ -66,6 +72,26 @@ type Block struct {
 
 // maxBlocks bounds the blocks of a record: those with the most skips, and the latest, which may still grow.
 const maxBlocks = 3
+
+// TermMark tells a term from others of its lock: it is a hash of its nonce.
+type TermMark uint32
+
+// maxTerms bounds the marks of each kind in a record.
+const maxTerms = 100
+
+// markOf returns the mark of a term.
+func markOf(nonce string) TermMark {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(nonce)) // cannot fail
+	return TermMark(h.Sum32())
+}
+
+// lastTerms returns as many as a record keeps, in an order that does not depend on who was first. The latest stay.
+func lastTerms(list []TermMark) []TermMark {
+	list = slices.Clone(list[max(0, len(list)-maxTerms):])
+	slices.Sort(list)
+	return list
+}
 
 // LastUse returns when the lock was attempted or stood last.
 func (u *Usage) LastUse() time.Time { return later(u.LastTry, u.LastHeld) }
@@ -89,6 +115,9 @@ func (u *Usage) Merge(o *Usage) {
 	u.LastTry = later(u.LastTry, o.LastTry)
 	u.LastGrant = later(u.LastGrant, o.LastGrant)
 	u.LastHeld = later(u.LastHeld, o.LastHeld)
+	u.Used |= o.Used
+	u.LapsedTerms = append(u.LapsedTerms, o.LapsedTerms...)
+	u.AbandonedTerms = append(u.AbandonedTerms, o.AbandonedTerms...)
 	for _, b := range o.Blocks {
 		u.block(b)
 	}

@@ -40,7 +40,8 @@ type Options struct {
 }
 
 // Config returns the settings of a publisher by which messages come back to the queue that subscriber, the settings of a subscriber,
-// makes of the same topic. Publish waits until the broker has the message. It opens a channel for each, whatever Publish.ChannelPoolSize says: with a
+// makes of the same topic. A subscriber that could not read what comes back is refused (holdlock.ErrInvalid): it needs Marshaler, which is tried on
+// a message made for that. Publish waits until the broker has the message. It opens a channel for each, whatever Publish.ChannelPoolSize says: with a
 // pool, publishers of watermill-amqp 3.0 can wait for ever once their connection was cut.
 func Config(subscriber amqp.Config, opts *Options) (amqp.Config, error) {
 	var o Options
@@ -55,6 +56,12 @@ func Config(subscriber amqp.Config, opts *Options) (amqp.Config, error) {
 	}
 	if subscriber.Queue.GenerateName == nil || subscriber.Marshaler == nil {
 		return amqp.Config{}, errors.New("amqplater: these are not the settings of a subscriber: Queue.GenerateName or Marshaler is not set")
+	}
+	if refusesReturned(subscriber.Marshaler) {
+		return amqp.Config{}, fmt.Errorf("amqplater: %w", &holdlock.InvalidError{
+			What: "Marshaler", Value: fmt.Sprintf("%T", subscriber.Marshaler),
+			Why: "it cannot read messages that have waited, so each would be refused for ever; give the subscriber amqplater.Marshaler around it",
+		})
 	}
 	suffix := ".later." + o.Delay.String()
 	queue := subscriber.Queue.GenerateName
@@ -122,6 +129,39 @@ func (m marshaler) Marshal(msg *message.Message) (amqp091.Publishing, error) {
 	}
 	return m.next.Marshal(msg)
 }
+
+// refusesReturned says whether a marshaler reads a message, and refuses the same one when it has waited. One that does not read the message in
+// the first place, because it expects others, cannot be judged.
+func refusesReturned(m amqp.Marshaler) (refuses bool) {
+	defer func() {
+		if recover() != nil {
+			refuses = false
+		}
+	}()
+	sent, err := m.Marshal(message.NewMessage(watermill.NewUUID(), []byte("amqplater asks whether messages that come back can be read")))
+	if err != nil {
+		return false
+	}
+	headers := maps.Clone(sent.Headers)
+	if headers == nil {
+		headers = amqp091.Table{}
+	}
+	reads := func() bool {
+		_, err := m.Unmarshal(amqp091.Delivery{
+			Acknowledger: nobody{}, Headers: maps.Clone(headers), Body: sent.Body, ContentType: sent.ContentType, ContentEncoding: sent.ContentEncoding,
+			CorrelationId: sent.CorrelationId, MessageId: sent.MessageId, Type: sent.Type, AppId: sent.AppId, Timestamp: sent.Timestamp,
+		})
+		return err == nil
+	}
+	if !reads() {
+		return false
+	}
+	maps.Copy(headers, amqp091.Table{"x-death": []any{amqp091.Table{"count": int64(1), "reason": "expired"}}, "x-first-death-reason": "expired"})
+	return !reads()
+}
+
+// nobody acknowledges a message that no broker has sent.
+type nobody struct{ amqp091.Acknowledger }
 
 // Unmarshal implements amqp.Marshaler.
 func (m marshaler) Unmarshal(d amqp091.Delivery) (*message.Message, error) {

@@ -16,6 +16,33 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// counting is a marshaler around another.
+type counting struct{ amqp.Marshaler }
+
+// particular reads messages of its own kind only.
+type particular struct {
+	amqp.Marshaler
+	panics bool
+}
+
+func (p particular) Unmarshal(amqp091.Delivery) (*message.Message, error) {
+	if p.panics {
+		panic("no tenant")
+	}
+	return nil, errors.New("no tenant")
+}
+
+// A marshaler that cannot be judged is accepted: it may read what it is made for.
+func TestParticularMarshaler(t *testing.T) {
+	queue := amqp.NewDurableQueueConfig("amqp://localhost")
+	for _, panics := range []bool{false, true} {
+		queue.Marshaler = particular{amqp.DefaultMarshaler{}, panics}
+		if _, err := Config(queue, nil); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // acks is what a delivery has that came from a broker.
 type acks struct{ amqp091.Acknowledger }
 
@@ -58,6 +85,10 @@ func TestMarshaler(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	queue := amqp.NewDurableQueueConfig("amqp://localhost")
+	if _, err := Config(queue, nil); !errors.Is(err, holdlock.ErrInvalid) || !strings.Contains(err.Error(), "amqplater.Marshaler") {
+		t.Errorf("a subscriber that cannot read what comes back: %v", err)
+	}
+	queue.Marshaler = counting{Marshaler(queue.Marshaler)}
 	for _, delay := range []time.Duration{time.Millisecond, -1, time.Second + time.Microsecond} {
 		if _, err := Config(queue, &Options{Delay: delay}); !errors.Is(err, holdlock.ErrInvalid) || !strings.Contains(err.Error(), "Delay") {
 			t.Errorf("%s: %v", delay, err)

@@ -20,6 +20,7 @@ func TestWaitingSurvivesTheBroker(t *testing.T) {
 	broker := testenv.StartRabbitMQ(t)
 	const n, delay = 50, 3 * time.Second
 	queue := amqp.NewDurableQueueConfig(broker.URL())
+	queue.Marshaler = Marshaler(queue.Marshaler)
 	configs := map[string]amqp.Config{}
 	for topic, classic := range map[string]bool{"quorum": false, "classic": true} {
 		var err error

@@ -12,7 +12,10 @@
 // has to be renewed, and no clock matters: while the transaction is open nobody else gets as far as the handler, and when its connection
 // ends it has had no effect. That holds for what the transaction writes, and for nothing else: a mail that the handler sends can be sent twice.
 //
-// A job that fails leaves no record, so attempts are not counted here: use Retry and PoisonQueue of watermill, outside.
+// A job that fails leaves no record, so attempts are not counted here: use Retry and PoisonQueue of watermill, outside. It has also failed
+// if the server refuses to commit what it has done: for a constraint that is checked at the end, an SQL error that the handler has passed
+// over, or because the handler has ended the transaction itself. Where the answer to the commit is lost, the message comes back, and the
+// record says.
 //
 // Messages that the handler returns are kept with the record, without a limit of size, and each duplicate returns them again, with the same UUIDs:
 // they are published at least once, also if the process dies between the commit and the publishing.
@@ -72,9 +75,6 @@ func Middleware[T pghold.Tx](lock *holdlock.Lock, begin func(context.Context) (T
 	if _, err := lock.For("any").InTransaction(); err != nil {
 		return nil, fmt.Errorf("intx: %w", err)
 	}
-	if o.Input == nil {
-		o.Input = func(msg *message.Message) []byte { return msg.Payload }
-	}
 	again, err := watermillonce.Redeliver(&o.Redelivery)
 	if err != nil {
 		return nil, fmt.Errorf("intx: lock %s: %w", lock.Name(), err)
@@ -100,6 +100,10 @@ func handle[T pghold.Tx](lock *holdlock.Lock, begin func(context.Context) (T, er
 	if err != nil {
 		return nil, err
 	}
+	input, err := watermillonce.InputOf(&watermillonce.Options{Input: o.Input}, msg)
+	if err != nil {
+		return nil, err
+	}
 	ctx := msg.Context()
 	tx, err := begin(ctx)
 	if err != nil {
@@ -111,7 +115,7 @@ func handle[T pghold.Tx](lock *holdlock.Lock, begin func(context.Context) (T, er
 			_ = tx.Rollback(context.WithoutCancel(ctx))
 		}
 	}()
-	done, err := claim(ctx, tx, job, o, msg)
+	done, err := claim(ctx, tx, job, o, input)
 	if err != nil {
 		return nil, err
 	}
@@ -133,34 +137,57 @@ func handle[T pghold.Tx](lock *holdlock.Lock, begin func(context.Context) (T, er
 		return nil, err
 	}
 	if kept != nil {
-		if err := done.SetResult(ctx, kept); err != nil {
-			return nil, err
+		switch err := done.SetResult(ctx, kept); {
+		case pghold.NotCommitted(err):
+			return nil, refused(job, err)
+		case err != nil:
+			return nil, said(err)
 		}
 	}
 	open = false
-	if err := tx.Commit(ctx); err != nil { // it may have been committed: the next delivery sees
+	switch err := tx.Commit(ctx); {
+	case err == nil:
+		return made, nil
+	case pghold.NotCommitted(err):
+		_ = tx.Rollback(context.WithoutCancel(ctx))
+		return nil, refused(job, err)
+	default: // the next delivery sees
 		_ = tx.Rollback(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("job %s/%s: whether its transaction was committed is not known: %w: %w", job.Name(), job.Key(), holdlock.ErrUnknown, err)
 	}
-	return made, nil
+}
+
+// refused is the failure of a handler that has returned nil and whose transaction could not be committed: by a constraint that is checked at
+// the end, a statement whose error it has passed over, or because it has ended the transaction itself.
+func refused(job *holdlock.Lock, err error) error {
+	return &origin.Error{Handler: fmt.Errorf("job %s/%s: its handler has returned nil, but what it did cannot be committed: %w", job.Name(), job.Key(), err)}
 }
 
 // claim writes the record, or finds the one of an earlier delivery. It waits for a twin for a moment only: it costs a connection.
-func claim[T pghold.Tx](ctx context.Context, tx T, job *holdlock.Lock, o *Options, msg *message.Message) (*pghold.Done, error) {
+func claim[T pghold.Tx](ctx context.Context, tx T, job *holdlock.Lock, o *Options, input []byte) (*pghold.Done, error) {
 	patience, cancel := context.WithTimeout(ctx, o.Patience)
 	defer cancel()
-	done, err := pghold.Once(patience, tx, job, &pghold.OnceOptions{Keep: o.Keep, Input: o.Input(msg)})
+	done, err := pghold.Once(patience, tx, job, &pghold.OnceOptions{Keep: o.Keep, Input: input})
 	switch {
 	case err == nil || errors.Is(err, holdlock.ErrHeld):
 		return done, err
 	case errors.Is(err, pghold.ErrInput):
 		return nil, fmt.Errorf("%w: %w", once.ErrOtherInput, err)
-	case errors.Is(err, pghold.ErrRetry), errors.Is(err, pghold.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("%w: %w", holdlock.ErrUnknown, err) // it has done nothing, and is rolled back
-	case errors.Is(err, pghold.ErrReadOnly), lostConnection(err): // a server that has failed, or was one's primary until now
-		return nil, fmt.Errorf("%w: %w", holdlock.ErrUnreachable, err)
 	}
-	return nil, err
+	return nil, said(err)
+}
+
+// said is what the server has said to a statement of ours, in holdlock's words. The transaction is rolled back then.
+func said(err error) error {
+	switch {
+	case errors.Is(err, pghold.ErrCanceled): // statement_timeout is shorter than Patience: its twin may be at work
+		return fmt.Errorf("%w: %w (that is also how a running twin looks to a statement_timeout that is shorter than Options.Patience)", holdlock.ErrUnknown, err)
+	case errors.Is(err, pghold.ErrRetry), errors.Is(err, pghold.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", holdlock.ErrUnknown, err)
+	case errors.Is(err, pghold.ErrReadOnly), lostConnection(err): // a server that has failed, or was one's primary until now
+		return fmt.Errorf("%w: %w", holdlock.ErrUnreachable, err)
+	}
+	return err
 }
 
 // lostConnection says whether it was not the server that has said no.

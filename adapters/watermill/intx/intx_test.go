@@ -1,6 +1,7 @@
 package intx_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,10 @@ import (
 )
 
 // A server answers each statement with an error, or says that it has written one row. What a real one says is tested beside the workers.
-type server struct{ says error }
+type server struct {
+	says    error
+	commits error // what it says to COMMIT, if it is not what it says to all
+}
 
 func (s server) begin(context.Context) (server, error) { return s, nil }
 
@@ -30,7 +34,7 @@ func (s server) Exec(context.Context, string, ...any) (pgconn.CommandTag, error)
 	return pgconn.CommandTag{}, s.says
 }
 func (s server) QueryRow(context.Context, string, ...any) pgx.Row { return s }
-func (s server) Commit(context.Context) error                     { return s.says }
+func (s server) Commit(context.Context) error                     { return cmp.Or(s.commits, s.says) }
 func (s server) Rollback(context.Context) error                   { return nil }
 func (s server) Scan(dest ...any) error {
 	if s.says == nil {
@@ -80,6 +84,7 @@ func TestNothingSpins(t *testing.T) {
 		"a full disk":        {refuses("53100"), "1", false},
 		"a read-only server": {refuses("25006"), "1", true}, // after a failover
 		"a cut connection":   {io.ErrUnexpectedEOF, "1", true},
+		"statement_timeout":  {refuses("57014"), "1", true}, // of a duplicate whose twin is at work, if it is shorter than Patience
 		"no key":             {nil, "", false},
 		"a long key":         {nil, strings.Repeat("x", 513), false},
 	} {
@@ -93,7 +98,7 @@ func nothingSpins(t *testing.T, lock *holdlock.Lock, says error, key string, bac
 	t.Helper()
 	later := &outbox{}
 	for i, again := range []watermillonce.Redelivery{{}, {Later: later, LaterTopic: "later"}} {
-		ones, err := intx.Middleware(lock, server{says}.begin, &intx.Options{Redelivery: again})
+		ones, err := intx.Middleware(lock, server{says: says}.begin, &intx.Options{Redelivery: again})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,6 +132,59 @@ func TestErrorsOfTheHandler(t *testing.T) {
 			})(message.NewMessage("1", nil))
 			if !errors.Is(err, theirs) || watermillonce.PutAside(err) || time.Since(begin) != 0 {
 				t.Errorf("%v: %v after %s, put aside %v", theirs, err, time.Since(begin), watermillonce.PutAside(err))
+			}
+		}
+	})
+}
+
+// A commit that the server refuses is the handler's failure, at once: whoever counts failures sees it. One whose answer is lost comes back.
+func TestCommitFails(t *testing.T) {
+	for what, c := range map[string]struct {
+		commits error
+		lost    bool
+	}{
+		"a constraint":             {refuses("23505"), false},
+		"an error passed over":     {pgx.ErrTxCommitRollback, false},
+		"a rollback of its own":    {pgx.ErrTxClosed, false},
+		"a serialization failure":  {refuses("40001"), false},
+		"a cut connection":         {io.ErrUnexpectedEOF, true},
+		"a server that shuts down": {refuses("57P01"), true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			locks(t, func(t *testing.T, lock *holdlock.Lock) {
+				later := &outbox{}
+				ones, err := intx.Middleware(lock, server{commits: c.commits}.begin, &intx.Options{Redelivery: watermillonce.Redelivery{Later: later, LaterTopic: "later"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				begin := time.Now()
+				_, err = ones(func(*message.Message) ([]*message.Message, error) { return nil, nil })(message.NewMessage("17", nil))
+				switch {
+				case c.lost && (err != nil || later.n != 1):
+					t.Errorf("%v, sent %d", err, later.n)
+				case !c.lost && (!errors.Is(err, c.commits) || later.n != 0 || watermillonce.PutAside(err) || time.Since(begin) != 0 || !strings.Contains(err.Error(), "job payout/17")):
+					t.Errorf("%v after %s, sent %d, put aside %v", err, time.Since(begin), later.n, watermillonce.PutAside(err))
+				}
+			})
+		})
+	}
+}
+
+// A function of the user that panics over a message does not let it spin.
+func TestKeyAndInputPanic(t *testing.T) {
+	locks(t, func(t *testing.T, lock *holdlock.Lock) {
+		for what, o := range map[string]*intx.Options{
+			"Options.Key":   {Key: func(*message.Message) (string, error) { panic("no order") }},
+			"Options.Input": {Input: func(*message.Message) []byte { panic("no order") }},
+		} {
+			ones, err := intx.Middleware(lock, server{}.begin, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			begin := time.Now()
+			_, err = ones(func(*message.Message) ([]*message.Message, error) { t.Error("it runs"); return nil, nil })(message.NewMessage("17", nil))
+			if !watermillonce.PutAside(err) || time.Since(begin) != watermillonce.MinDelay || !strings.Contains(err.Error(), what+" has panicked: no order") {
+				t.Errorf("%s: %v after %s", what, err, time.Since(begin))
 			}
 		}
 	})

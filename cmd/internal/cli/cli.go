@@ -235,14 +235,14 @@ func (g *globals) openDriver() (driver.Driver, error) {
 	return g.stores().open(g.Namespace, g.Timeout)
 }
 
-// withClient opens the store for one short command.
+// withClient opens the store for one short command, that has something to do there only if something is in it.
 func (g *globals) withClient(f func(ctx context.Context, c *holdlock.Client) error) error {
 	return g.withStore(func(ctx context.Context, c *holdlock.Client, _ driver.Driver) error { return f(ctx, c) })
 }
 
 // withStore is withClient for commands that need to know more about the store.
 func (g *globals) withStore(f func(ctx context.Context, c *holdlock.Client, d driver.Driver) error) error {
-	d, err := g.openDriver()
+	d, err := g.openToLook()
 	if err != nil {
 		return err
 	}

@@ -57,6 +57,9 @@ func (c *doctorCmd) examine(ctx context.Context, g *globals) (where string, foun
 	if c.InTransactions {
 		return "", nil, usage("--in-transactions is for postgres:// stores")
 	}
+	if err := existing(g.stores().URLs...); err != nil {
+		return "", nil, err
+	}
 	drv, err := g.openDriver()
 	if err != nil {
 		return "", nil, err

@@ -71,7 +71,46 @@ func (g *globals) book() (driver.Ledger, driver.Traits, func(), error) {
 		done()
 		return nil, driver.Traits{}, nil, err
 	}
+	g.sendSpooled(book)
 	return book, drv.Traits(), done, nil
+}
+
+// sendSpooled sends what commands have left while the store was away: the morning after is when somebody looks. What cannot be sent is
+// not in what is read, so that is said.
+func (g *globals) sendSpooled(book driver.Ledger) {
+	left := g.spooled()
+	if left == 0 {
+		return
+	}
+	rec := g.recorder(book)
+	rec.Start(book, "")
+	ctx, cancel := context.WithTimeout(context.Background(), 2*g.Timeout)
+	defer cancel()
+	err := rec.Flush(ctx)
+	for now := g.spooled(); err == nil && now < left; now = g.spooled() { // not all are sent at once
+		left = now
+		err = rec.Flush(ctx)
+	}
+	_ = rec.Stop(ctx) // there is nothing else to send
+	g.tidySpool()
+	if left = g.spooled(); left == 0 {
+		return
+	}
+	text := fmt.Sprintf("not counted yet: %s in %s, from commands that ended while the store was away", count(left, "file", "files"), g.spoolDir())
+	if err != nil {
+		text += ": " + err.Error()
+	}
+	g.say("spooled", text, nil)
+}
+
+// spooled is how many files wait for the store.
+func (g *globals) spooled() int {
+	dir := g.spoolDir()
+	if dir == "" {
+		return 0
+	}
+	files, _ := os.ReadDir(dir) // none if it cannot be read
+	return len(files)
 }
 
 // spoolDir is where counts wait for the store, "" if there is no place for it.

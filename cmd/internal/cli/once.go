@@ -16,8 +16,8 @@ import (
 type onceFlags struct {
 	Once    bool           `help:"Run a job once: skip it with 0 if it is done, however long ago."`
 	Keep    *time.Duration `help:"With --once: how long it is remembered that the job is done. Default: 168h." placeholder:"DURATION"`
-	OnLapse *string        `help:"With --once: what follows a run that never said how it ended: rerun, or hold for an operator. Default: rerun." placeholder:"POLICY"`
-	OnError *string        `help:"With --once: what follows an exit code other than 0: rerun or hold. Default: rerun." placeholder:"POLICY"`
+	OnLapse *string        `help:"With --once: what follows a run that never said how it ended, or was asked to stop before it ended: rerun, or hold for an operator. Default: rerun." placeholder:"POLICY"`
+	OnError *string        `help:"With --once: what follows an exit code other than 0: rerun or hold. Default: rerun; --on-lapse, if it was asked to stop." placeholder:"POLICY"`
 	MaxRuns *int           `help:"With --once: hold the job when so many runs were begun." placeholder:"N"`
 	Input   *string        `help:"With --once: what the job works on; another input under the same key is an error." placeholder:"TEXT"`
 }
@@ -82,7 +82,8 @@ func (s *session) get(ctx context.Context, wait time.Duration) (*holdlock.Lease,
 
 // finish gives the lease back, and if it is a run of a job, records how that ended as far as the command has said so: by an
 // exit code of its own. A command that was ended by a signal, by us or by others, has not: it may have done its work or not. Nor
-// has one that ends with 0 because it was asked to stop: that says that it has stopped in order.
+// has one that ends because it was asked to stop: 0 says then that it has stopped in order, and 143 or 1 that it has stopped. Only where --on-error
+// is given is it known what is to follow a code other than 0, whatever it has come from.
 func (s *session) finish(lease *holdlock.Lease, res guard.Result) error {
 	ctx := context.Background()
 	if s.job == nil {
@@ -99,6 +100,10 @@ func (s *session) finish(lease *holdlock.Lease, res guard.Result) error {
 	case status.Code == 0 && s.stop != nil:
 		s.g.say("unfinished", fmt.Sprintf("job %s is not recorded as done, although its command ended with 0: it was asked to stop (signal %s), and "+
 			"may not have done its work; %s", s.name(), s.stop, s.follows(lease)), nil)
+		return lease.Release(ctx)
+	case s.stop != nil && s.r.OnError == nil:
+		s.g.say("unfinished", fmt.Sprintf("job %s is left unfinished: its command ended with code %d after it was asked to stop (signal %s), and may "+
+			"have done its work or not; %s", s.name(), status.Code, s.stop, s.follows(lease)), nil)
 		return lease.Release(ctx)
 	case status.Code != 0:
 		return s.record(lease, s.job.Failed(lease.Job().Runs, fmt.Sprintf("exit code %d", status.Code)))

@@ -430,7 +430,12 @@ func (s *session) ended(res guard.Result, lost error) error {
 	if res.Err != nil {
 		return &exitError{code: res.ExitCode(), kind: "command", err: res.Err}
 	}
-	if code := res.ExitCode(); code != 0 { // the command has told its own story
+	code := res.ExitCode()
+	if n, ok := s.stop.(syscall.Signal); ok && code == 0 && s.job != nil {
+		// 0 would say that the job is done, and whoever has delivered it would forget it. The rest is told.
+		return &exitError{code: 128 + int(n), kind: "exit", silent: true, err: fmt.Errorf("the command ended with 0 after it was asked to stop (signal %s)", n)}
+	}
+	if code != 0 { // the command has told its own story
 		return &exitError{code: code, kind: "exit", silent: true, err: fmt.Errorf("the command ended with code %d", code)}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/memhold"
 	"github.com/holdlock/holdlock/sqlitehold"
 )
 
@@ -35,7 +36,7 @@ func openStoreIn(url, namespace string, timeout time.Duration) (driver.Driver, e
 	case scheme == "sqlite" && strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"):
 		return nil, usage("--store sqlite: has a host; write sqlite:PATH, or sqlite:///PATH for an absolute one")
 	case scheme == "sqlite":
-		return openSQLite(rest, namespace)
+		return openSQLite(sqlitePath(rest), namespace)
 	case isRedis(scheme):
 		return openRedis(scheme, rest, namespace, timeout)
 	}
@@ -51,11 +52,20 @@ func isScheme(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789+-.") == ""
 }
 
-// existing refuses a file that is not there, for a command that judges what is in it: it would make it, and say that all is well. The file
+// sqlitePath is the path in a URL, which may have three slashes before an absolute one.
+func sqlitePath(rest string) string {
+	if strings.HasPrefix(rest, "///") {
+		return rest[2:]
+	}
+	return rest
+}
+
+// existing refuses a file that is not there, for a command that only looks at what is in it: it would make it, and say that all is well. The file
 // of this user need not be there, since nobody has written its path.
 func existing(urls ...string) error {
 	for _, url := range urls {
-		scheme, path, _ := strings.Cut(url, ":")
+		scheme, rest, _ := strings.Cut(url, ":")
+		path := sqlitePath(rest)
 		if scheme != "sqlite" || path == "" {
 			continue
 		}
@@ -64,6 +74,33 @@ func existing(urls ...string) error {
 		}
 	}
 	return nil
+}
+
+// openToLook is openDriver for a command that only looks at what there is. It makes no file: that of this user is empty before it is made.
+func (g *globals) openToLook() (driver.Driver, error) {
+	s := g.stores()
+	if err := existing(s.URLs...); err != nil {
+		return nil, err
+	}
+	if path, err := sqlitehold.DefaultPath(); err == nil && len(s.URLs) == 0 && !s.blank {
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			return nothing{memhold.NewDriver(nil), "sqlite:" + path}, nil
+		}
+	}
+	return g.openDriver()
+}
+
+// nothing stands for a file that has not been made yet.
+type nothing struct {
+	*memhold.Driver
+	location string
+}
+
+// Traits implements driver.Driver.
+func (n nothing) Traits() driver.Traits {
+	t := n.Driver.Traits()
+	t.Name, t.Location = "sqlite", n.location
+	return t
 }
 
 func openSQLite(path, namespace string) (driver.Driver, error) {

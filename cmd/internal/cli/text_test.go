@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -142,12 +143,28 @@ func TestUsageTouchesNothing(t *testing.T) {
 	}
 }
 
-// A review of a file whose path was mistyped does not make it, and does not say that all is well.
-func TestAReviewMakesNoFile(t *testing.T) {
+// A look at a file whose path was mistyped does not make it, and does not say that all is well.
+func TestALookMakesNoFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "typo.db")
-	for _, args := range [][]string{{"review"}, {"review", "job"}, {"review", "--fail-on", "error"}} {
+	for _, args := range [][]string{
+		{"review"},
+		{"review", "job"},
+		{"review", "--fail-on", "error"},
+		{"ls"},
+		{"ls", "--json"},
+		{"inspect", "job"},
+		{"break", "job"},
+		{"doctor"},
+		{"jobs", "ls"},
+		{"jobs", "inspect", "job"},
+		{"jobs", "settle", "job"},
+		{"ls", "--store", "sqlite://" + path},
+	} {
 		var out, errs bytes.Buffer
-		code := Main(append(args, "--store", "sqlite:"+path), &out, &errs)
+		if !slices.Contains(args, "--store") {
+			args = append(args, "--store", "sqlite:"+path)
+		}
+		code := Main(args, &out, &errs)
 		if code != exitUsage || out.Len() != 0 || !strings.Contains(errs.String(), "there is no file "+path) {
 			t.Errorf("%q: %d, %q, %q", args, code, out.String(), errs.String())
 		}
@@ -156,10 +173,9 @@ func TestAReviewMakesNoFile(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s was made: %v", path, err)
 	}
-	if code := Main([]string{"ls", "--store", "sqlite:" + path}, &out, &errs); code != exitOK {
-		t.Errorf("ls before the first lock: %d, %q", code, errs.String())
+	if d, err := openSQLite(path, ""); err != nil || d.Close() != nil {
+		t.Fatal(err)
 	}
-	errs.Reset()
 	if code := Main([]string{"review", "--store", "sqlite:" + path, "--ledger", "sqlite:" + path + "2"}, &out, &errs); code != exitUsage ||
 		!strings.Contains(errs.String(), "there is no file "+path+"2") {
 		t.Errorf("a ledger that is not there: %d, %q", code, errs.String())

@@ -24,12 +24,13 @@ const (
 
 // A box is the world of one test: a directory, a store in it, and a mark by which all that it starts is found again.
 type box struct {
-	t    testing.TB
-	dir  string
-	db   string // the store's file
-	mark string
-	env  []string
-	n    atomic.Int64 // processes started
+	t     testing.TB
+	dir   string
+	db    string // the store's file
+	spool string // where what could not be counted waits, beside the box
+	mark  string
+	env   []string
+	n     atomic.Int64 // processes started
 }
 
 var boxes atomic.Int64
@@ -38,15 +39,23 @@ var boxes atomic.Int64
 func newBox(t testing.TB) *box {
 	t.Helper()
 	dir := t.TempDir()
-	b := &box{t: t, dir: dir, db: filepath.Join(dir, "locks.db")}
+	b := &box{t: t, dir: dir, db: filepath.Join(dir, "locks.db"), spool: t.TempDir()}
 	b.mark = fmt.Sprintf("%s=%d-%d", markVar, os.Getpid(), boxes.Add(1))
 	b.env = []string{
 		b.mark, "PATH=" + os.Getenv("PATH"), "HOME=" + dir, "USER=tester", "LC_ALL=C.UTF-8",
-		"HOLDLOCK_STORE=sqlite:" + b.db, "HOLDLOCK_SPOOL=" + t.TempDir(), // not in dir, which tests compare
+		"HOLDLOCK_STORE=sqlite:" + b.db, "HOLDLOCK_SPOOL=" + b.spool, // not in dir, which tests compare
 		"GORACE=atexit_sleep_ms=0", // or each of our own processes would take a second to end under the race detector
 	}
 	t.Cleanup(b.nothingLeft)
 	return b
+}
+
+// makeStore makes the file in which locks are, with nothing held in it: those who only look do not make it.
+func (b *box) makeStore() {
+	b.t.Helper()
+	if r := b.run("run", "first", "--", "true"); r.code != 0 {
+		b.t.Fatalf("run: %+v", r)
+	}
 }
 
 // path returns the path of a file in the box.

@@ -32,6 +32,11 @@ func plain(name string, code int, args ...string) codeCase {
 	return codeCase{name, code, "-", func(b *box) result { return b.run(args...) }}
 }
 
+// looking is plain, in a file that has been made: who only looks, or ends what is there, does not make it.
+func looking(name string, code int, args ...string) codeCase {
+	return codeCase{name, code, "-", func(b *box) result { b.makeStore(); return b.run(args...) }}
+}
+
 // inside makes a case of a command that asks holdlock check, and gives its code as its own.
 func inside(name string, code int, flags, check string) codeCase {
 	ran := "yes"
@@ -60,16 +65,16 @@ func codeCases() map[string][]codeCase {
 	return map[string][]codeCase{
 		"0": {
 			running("true", 0, "yes", job, work("")...),
-			plain("ls", 0, "ls"), plain("inspect", 0, "inspect", "job"), plain("version", 0, "version"),
+			looking("ls", 0, "ls"), looking("inspect", 0, "inspect", "job"), plain("version", 0, "version"),
 			plain("help", 0, "--help"), plain("help of a command", 0, "run", "--help"),
-			plain("dry run of break", 0, "break", "job"),
+			looking("dry run of break", 0, "break", "job"),
 			inside("check", 0, "", "--need 1ms"),
 			running("the first run of a job", 0, "yes", []string{"job", "--once"}, work("")...),
 			{"a job that is done", 0, "no", func(b *box) result {
 				b.run("run", "job", "--once", "--", "true")
 				return b.run(append([]string{"run", "job", "--once", "--"}, work("")...)...)
 			}},
-			plain("jobs ls", 0, "jobs", "ls"), plain("jobs inspect", 0, "jobs", "inspect", "job"), plain("dry run of settle", 0, "jobs", "settle", "job"),
+			looking("jobs ls", 0, "jobs", "ls"), looking("jobs inspect", 0, "jobs", "inspect", "job"), looking("dry run of settle", 0, "jobs", "settle", "job"),
 			running("skip with --held-exit-code 0", 0, "no", []string{"job", "--held-exit-code", "0"}, work("")...).held(),
 		},
 		"64": {
@@ -93,7 +98,7 @@ func codeCases() map[string][]codeCase {
 			running("two names", 64, "no", []string{"job", "job2"}, work("")...), running("no name", 64, "no", nil, work("")...),
 			plain("run without --", 64, "run", "job"), plain("nothing after --", 64, "run", "job", "--"),
 			plain("command without --", 64, "run", "job", "touch", "ran"),
-			plain("unknown command", 64, "frob"), plain("ls with a command", 64, "ls", "--", "true"),
+			plain("ls of no file", 64, "ls"), plain("doctor of no file", 64, "doctor"), plain("unknown command", 64, "frob"), plain("ls with a command", 64, "ls", "--", "true"),
 			plain("inspect without a name", 64, "inspect"), plain("inspect of an empty name", 64, "inspect", ""),
 			plain("break without a reason", 64, "break", "job", "--token", "5"),
 			plain("break with a token that is none", 64, "break", "job", "--token", "x", "--reason", "y"),
@@ -138,7 +143,7 @@ func codeCases() map[string][]codeCase {
 			store("locked by a process that does not go on", func(b *box) { b.lockFile() }),
 			running("no server, for a job", 69, "no", []string{"job", "--once", "--store", "redis://127.0.0.1:1", "--timeout", "300ms"}, work("")...),
 			{"unreadable", 69, "no", func(b *box) result {
-				b.run("ls")
+				b.makeStore()
 				if err := os.Chmod(b.db, 0); err != nil {
 					b.t.Fatal(err)
 				}
@@ -165,7 +170,7 @@ func codeCases() map[string][]codeCase {
 			running("held until the wait was over", 75, "no", []string{"job", "--wait", "50ms"}, work("")...).held(),
 			plain("break of another term", 75, "break", "job", "--token", "5", "--reason", "test").held(),
 			running("a job that runs", 75, "no", []string{"job", "--once"}, work("")...).held(),
-			plain("settle of nothing", 75, "jobs", "settle", "job", "--token", "5", "--reason", "test", "--done"),
+			looking("settle of nothing", 75, "jobs", "settle", "job", "--token", "5", "--reason", "test", "--done"),
 			{"settle of a job that runs", 75, "-", func(b *box) result {
 				p, let := b.holder("job", "--once")
 				r := b.run("jobs", "settle", "job", "--token", b.jobToken("job"), "--reason", "test", "--done")
@@ -173,7 +178,7 @@ func codeCases() map[string][]codeCase {
 				p.wait()
 				return r
 			}},
-			plain("break of nothing", 75, "break", "job", "--token", "5", "--reason", "test"),
+			looking("break of nothing", 75, "break", "job", "--token", "5", "--reason", "test"),
 		},
 		"126": {
 			{"no execute bit", 126, "no", func(b *box) result {

@@ -3,6 +3,8 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +39,56 @@ func TestReviewCountsAWaiterOnce(t *testing.T) {
 	}
 }
 
+// TestReviewSendsTheSpool looks at the locks on the morning after an outage, before any job has run again.
+func TestReviewSendsTheSpool(t *testing.T) {
+	t.Parallel()
+	b := newBox(t)
+	if r := b.run("run", "nightly", "--double-run", "costly", "--", "true"); r.code != 0 {
+		t.Fatalf("run: %+v", r)
+	}
+	if err := os.Rename(b.db, b.db+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(b.db, 0o755); err != nil { // what is no file does not answer
+		t.Fatal(err)
+	}
+	for range 3 {
+		if r := b.run("run", "nightly", "--double-run", "costly", "--", "true"); r.code != 69 {
+			t.Fatalf("run while the store is away: %+v", r)
+		}
+	}
+	if err := errors.Join(os.Remove(b.db), os.Rename(b.db+".away", b.db)); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.run("review", "--fail-on", "error"); r.code != 1 || !strings.Contains(r.out, "3 attempts did not run because the store failed, of 4") {
+		t.Errorf("review: %+v", r)
+	}
+	// One that cannot be read is not sent, and that is said.
+	spools, err := filepath.Glob(filepath.Join(b.spool, "*"))
+	if err != nil || len(spools) > 1 {
+		t.Fatal(spools, err)
+	}
+	if err := os.Mkdir(b.db+"x", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.run("run", "nightly", "--store", "sqlite:"+b.db+"x", "--", "true"); r.code != 69 {
+		t.Fatalf("run: %+v", r)
+	}
+	files, err := filepath.Glob(filepath.Join(b.spool, "*", "*"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	if err := errors.Join(os.WriteFile(files[0], []byte("no counts"), 0o600), os.Remove(b.db+"x")); err != nil {
+		t.Fatal(err)
+	}
+	if r := b.run("run", "other", "--store", "sqlite:"+b.db+"x", "--", "true"); r.code != 0 {
+		t.Fatalf("run: %+v", r)
+	}
+	if r := b.run("review", "--store", "sqlite:"+b.db+"x"); r.code != 0 || !strings.Contains(r.err, "not counted yet: 1 file in "+filepath.Dir(files[0])) {
+		t.Errorf("review: %+v", r)
+	}
+}
+
 // TestReviewNames asks for locks by name, also by one that looks like a flag, and by one that nobody knows.
 func TestReviewNames(t *testing.T) {
 	t.Parallel()
@@ -44,8 +96,8 @@ func TestReviewNames(t *testing.T) {
 	if r := b.run("review", "job"); r.code != 64 || !strings.Contains(r.err, "there is no file") {
 		t.Errorf("of no file: %+v", r)
 	}
-	if r := b.run("ls"); r.code != 0 { // makes it
-		t.Fatalf("ls: %+v", r)
+	if r := b.run("run", "job", "--namespace", "other", "--", "true"); r.code != 0 { // makes the file
+		t.Fatalf("run: %+v", r)
 	}
 	if r := b.run("review", "job"); r.code != 64 || !strings.Contains(r.err, "nothing of any other") {
 		t.Errorf("of nothing: %+v", r)

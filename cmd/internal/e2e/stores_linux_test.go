@@ -32,9 +32,7 @@ func sqliteFile(application, version uint32) string {
 // lockFile makes the store and keeps its write lock, as a process does that was stopped inside a transaction.
 func (b *box) lockFile() {
 	b.t.Helper()
-	if r := b.run("ls"); r.code != 0 {
-		b.t.Fatalf("ls: %+v", r)
-	}
+	b.makeStore()
 	f, err := os.OpenFile(b.db+"-shm", os.O_RDWR, 0)
 	if err != nil {
 		b.t.Fatal(err)
@@ -160,9 +158,7 @@ func TestBadInput(t *testing.T) {
 	t.Run("read-only file", func(t *testing.T) {
 		t.Parallel()
 		b := newBox(t)
-		if r := b.run("ls"); r.code != 0 {
-			t.Fatalf("ls: %+v", r)
-		}
+		b.makeStore()
 		for _, name := range []string{b.db, b.db + "-wal", b.db + "-shm"} {
 			_ = os.Chmod(name, 0o444)
 		}
@@ -173,6 +169,28 @@ func TestBadInput(t *testing.T) {
 		contains(t, "the error", r.err, b.db)
 		if after := b.tree(); r.code != 69 || after != before {
 			t.Errorf("%+v; before:\n%safter:\n%s", r, before, after)
+		}
+	})
+	t.Run("before the file of this user is made", func(t *testing.T) {
+		t.Parallel()
+		b := newBox(t)
+		look := func(args ...string) result {
+			cmd := b.unprivileged(b.command(args...))
+			setenv(cmd, "HOLDLOCK_STORE", "XDG_STATE_HOME")
+			return b.launch(cmd).wait()
+		}
+		look("version") // opens the box
+		before := b.tree()
+		for args, want := range map[string]string{
+			"ls": "nothing is held in sqlite:" + b.path(".local/state/holdlock/locks.db"), "ls --json": "", "inspect job": "free",
+			"jobs ls": "no job waits", "jobs ls --all": "no record", "jobs inspect job": "job",
+		} {
+			if r := look(strings.Fields(args)...); r.code != 0 || !strings.Contains(r.out+r.err, want) {
+				t.Errorf("%s: %+v", args, r)
+			}
+		}
+		if after := b.tree(); after != before {
+			t.Errorf("before:\n%safter:\n%s", before, after)
 		}
 	})
 	t.Run("HOME unset", func(t *testing.T) {

@@ -1,4 +1,4 @@
-package driver
+package budget
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 func TestBudgetOnly(t *testing.T) {
 	type key struct{}
 	of := func(parent context.Context) context.Context {
-		ctx, cancel := WithBudget(parent, time.Hour)
+		ctx, cancel := With(parent, time.Hour)
 		t.Cleanup(cancel)
 		return ctx
 	}
@@ -32,21 +32,21 @@ func TestBudgetOnly(t *testing.T) {
 		{"a child can be cancelled", child, false},
 		{"no budget", background, false},
 	} {
-		if got := BudgetOnly(tt.ctx); got != tt.want {
+		if got := Only(tt.ctx); got != tt.want {
 			t.Errorf("%s: BudgetOnly = %v, want %v", tt.name, got, tt.want)
 		}
 	}
-	ctx, cancel := WithBudget(background, time.Nanosecond)
+	ctx, cancel := With(background, time.Nanosecond)
 	defer cancel()
 	<-ctx.Done()
-	if ctx.Err() != context.DeadlineExceeded || !BudgetOnly(ctx) {
-		t.Errorf("at its end: %v, BudgetOnly = %v", ctx.Err(), BudgetOnly(ctx))
+	if ctx.Err() != context.DeadlineExceeded || !Only(ctx) {
+		t.Errorf("at its end: %v, BudgetOnly = %v", ctx.Err(), Only(ctx))
 	}
 	// Before anybody waits for its end it has no timer, and ends all the same.
 	for name, ctx := range map[string]context.Context{
-		"never waited for": func() context.Context { ctx, cancel := WithBudget(background, time.Hour); cancel(); return ctx }(),
+		"never waited for": func() context.Context { ctx, cancel := With(background, time.Hour); cancel(); return ctx }(),
 		"waited for": func() context.Context {
-			ctx, cancel := WithBudget(background, time.Hour)
+			ctx, cancel := With(background, time.Hour)
 			_ = ctx.Done()
 			cancel()
 			return ctx
@@ -59,7 +59,7 @@ func TestBudgetOnly(t *testing.T) {
 		}
 		<-ctx.Done()
 	}
-	passed, cancel := WithBudget(background, -1)
+	passed, cancel := With(background, -1)
 	if passed.Err() != context.DeadlineExceeded {
 		t.Errorf("past its deadline: %v", passed.Err())
 	}
@@ -83,12 +83,12 @@ func TestBudgetOnly(t *testing.T) {
 
 // A budget is used up when its time is over, also while its timer has not fired yet, and says the same from then on.
 func TestBudgetEndsByTheClock(t *testing.T) {
-	b := &budgeted{parent: context.Background(), deadline: time.Now()}
+	b := &Budget{parent: context.Background(), deadline: time.Now()}
 	b.timed, b.cancel = context.WithCancel(b.parent) // a timer that is very late
 	if err := b.Err(); err != context.DeadlineExceeded {
 		t.Errorf("%v, want that the deadline is exceeded", err)
 	}
-	b.end()
+	b.End()
 	if err := b.Err(); err != context.DeadlineExceeded {
 		t.Errorf("when it was cancelled too: %v", err)
 	}
