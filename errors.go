@@ -48,6 +48,7 @@ type HeldError struct {
 	Since     time.Time     // by the store's wall clock
 	FreeIn    time.Duration // until the key is free unless its holder renews, as of the answer
 	Cooling   bool          // the job is over; MinHold keeps the key
+	Overdue   bool          // its time is over, and its holder stands still or is cut off, which keeps the key until Break with Now; see Traits.FrozenBlocks
 	Broken    string        // not empty if an operator has broken the term
 	Err       error         // why waiting ended, nil if it was a single attempt; wraps the context's error
 }
@@ -64,7 +65,12 @@ func (e *HeldError) Error() string {
 // state says who has the lock, since when, and until when.
 func (e *HeldError) state() string {
 	s := fmt.Sprintf("cooling after its last run: free in %s", round(e.FreeIn))
-	if !e.Cooling {
+	switch {
+	case e.Cooling:
+	case e.Overdue:
+		s = fmt.Sprintf("held by %s since %s (token %d): its time is over, and its session keeps it, since its process stands still "+
+			"or is cut off; Break with Now ends that", describeHolder(e.Holder), e.Since.Format(time.DateTime), e.Token)
+	default:
 		s = fmt.Sprintf("held by %s since %s (token %d): free in %s unless renewed",
 			describeHolder(e.Holder), e.Since.Format(time.DateTime), e.Token, round(e.FreeIn))
 	}
@@ -210,7 +216,7 @@ func (l *Lock) storeError(op string, err error) *StoreError {
 func (l *Lock) heldError(t *driver.Term, why error) *HeldError {
 	return &HeldError{
 		Name: l.name, Key: l.key, Store: l.c.traits.Location, Holder: t.Holder, Token: t.Token,
-		Since: t.Acquired, FreeIn: t.Remaining, Cooling: t.Cooling, Broken: t.Broken, Err: why,
+		Since: t.Acquired, FreeIn: t.Remaining, Cooling: t.Cooling, Overdue: t.Overdue, Broken: t.Broken, Err: why,
 	}
 }
 

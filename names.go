@@ -64,9 +64,12 @@ func (o *LockOptions) check(t *driver.Traits) error {
 		return &InvalidError{what, d.String(), why}
 	}
 	floor, ceiling := max(t.MinTTL, 100*time.Millisecond), time.Duration(maxTTL)
-	raise := ""
+	raise, kept := "", ""
 	if t.MaxTTL > 0 && t.MaxTTL < ceiling {
-		ceiling, raise = t.MaxTTL, "; raise its MaxTTL in all programs"
+		ceiling = t.MaxTTL
+	}
+	if t.Name == "quorum" { // elsewhere it is the server's limit
+		raise, kept = "; raise its MaxTTL in all programs", ", which keeps nothing for longer if parts of it restart"
 	}
 	switch {
 	case o.TTL < floor:
@@ -80,7 +83,7 @@ func (o *LockOptions) check(t *driver.Traits) error {
 	case o.MinHold < 0 || o.MinHold > maxTTL:
 		return bad("MinHold", o.MinHold, "between 0 and a year")
 	case o.MinHold > ceiling:
-		return bad("MinHold", o.MinHold, fmt.Sprintf("at most %s on this store, which keeps nothing for longer if parts of it restart%s", ceiling, raise))
+		return bad("MinHold", o.MinHold, fmt.Sprintf("at most %s on this store%s%s", ceiling, kept, raise))
 	case o.Wait < 0:
 		return bad("Wait", o.Wait, "0 for a single attempt, or how long to wait")
 	case o.DoubleRun > Harmful:

@@ -183,6 +183,7 @@ type Term struct {
 	Acquired  time.Time     // when the term started, by the store's wall clock; for people
 	Remaining time.Duration // until the key is free unless renewed, by the store's clock, at the time of the answer
 	Cooling   bool          // released; the key is kept by MinHold and has no holder
+	Overdue   bool          // of HeldError: its time is over, and a session that stands still keeps the key; Remaining is when to ask again
 	Broken    string        // not empty once an operator has broken the term: who and why
 	Damaged   error         // of List: an ErrDamaged; nothing but Key is known then
 }

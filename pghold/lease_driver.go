@@ -100,7 +100,8 @@ func newLeaseDriver(ctx context.Context, dsn string, opts *LeaseOptions, idle ti
 	where := location(config.ConnConfig)
 	facts, err := d.lookAround(ctx)
 	if err != nil {
-		pool.Close()
+		d.shut()
+		d.closePool()
 		return nil, fmt.Errorf("pghold: opening %s: %w", where, Refusal(err))
 	}
 	d.traits = LeaseTraits(facts.durable)
@@ -231,18 +232,23 @@ func (d *LeaseDriver) Close() error {
 		d.hub.close()
 		d.collector.wait()
 		d.notebook.close()
-		closed := make(chan struct{})
-		go func() {
-			defer close(closed)
-			d.pool.Close()
-		}()
-		// pgx gives a server that does not answer 15 s to hear that calls were given up.
-		select {
-		case <-closed:
-		case <-time.After(closeWait):
-		}
+		d.closePool()
 	})
 	return nil
+}
+
+// closePool closes the connections and waits until the server has heard which calls were given up (see hangUp). pgx gives one that does
+// not answer 15 s.
+func (d *LeaseDriver) closePool() {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		d.pool.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeWait):
+	}
 }
 
 // usable says why a call cannot be made.

@@ -82,9 +82,10 @@ func advise(err error) error {
 // as a whole. What ends the connection (FATAL, or no answer) can come after the commit.
 func certain(err error) bool {
 	var unsent *unsentError
+	var connecting *pgconn.ConnectError // Refusal leaves nothing else of an unsentError
 	var refused *pgconn.PgError
 	switch {
-	case errors.As(err, &unsent), pgconn.SafeToRetry(err):
+	case errors.As(err, &unsent), errors.As(err, &connecting), pgconn.SafeToRetry(err):
 		return true
 	case errors.As(err, &refused):
 		return refused.SeverityUnlocalized == "ERROR"

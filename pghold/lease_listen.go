@@ -159,10 +159,21 @@ func randomID() int64 {
 	return int64(binary.BigEndian.Uint64(b[:]))
 }
 
-func hangUp(conn *pgx.Conn) {
+// hangUp closes connections, and waits for the cancel request that pgx sends about a call which was given up: pgbouncer before
+// 1.19 ends itself if the client of such a request goes away before it was heard, as it does when the process ends.
+func hangUp(conns ...*pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopBudget)
 	defer cancel()
-	_ = conn.Close(ctx)
+	for _, conn := range conns {
+		_ = conn.Close(ctx)
+	}
+	for _, conn := range conns {
+		select {
+		case <-conn.PgConn().CleanupDone():
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // hear hands on notifications until the hub is closed, over any number of connections.

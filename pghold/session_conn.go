@@ -23,11 +23,12 @@ import (
 // That callers do it themselves saves switches of goroutines, which on a busy machine cost more than the statement. It
 // means that a call can outlast its context while the server hangs, so Traits.Prompt is not claimed.
 type session struct {
-	d    *SessionDriver
-	ttl  time.Duration
-	turn chan struct{} // full while somebody uses what follows
-	conn *pgx.Conn     // nil: none
-	last time.Time     // when it was of use
+	d       *SessionDriver
+	ttl     time.Duration
+	turn    chan struct{}   // full while somebody uses what follows
+	conn    *pgx.Conn       // nil: none
+	parting <-chan struct{} // closed when nothing is left of the last connection; nil: there was none
+	last    time.Time       // when it was of use
 
 	idle *time.Timer     // when the goroutine looks after the connection
 	done chan struct{}   // closed when the goroutine has ended
@@ -82,6 +83,12 @@ func (s *session) close() {
 	<-s.done
 	s.turn <- struct{}{} // for good
 	s.hangUp()
+	if s.parting != nil { // as in hangUp of connections
+		select {
+		case <-s.parting:
+		case <-time.After(closeBudget):
+		}
+	}
 }
 
 // run looks after the connection while nobody uses it.
@@ -311,6 +318,7 @@ func (s *session) hangUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeBudget)
 	defer cancel()
 	_ = s.conn.Close(ctx)
+	s.parting = s.conn.PgConn().CleanupDone() // the holders on it are to be told first
 	s.conn = nil
 	s.setBackend(0)
 }

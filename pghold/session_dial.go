@@ -39,12 +39,13 @@ func (d *SessionDriver) lookAround(ctx context.Context) error {
 	if err != nil {
 		return refusedParameter(err)
 	}
-	defer hangUp(conn)
+	opened := []*pgx.Conn{conn}
+	defer func() { hangUp(opened...) }()
 	other, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
 	}
-	defer hangUp(other)
+	opened = append(opened, other)
 	if err := mustBePinned(ctx, conn, other); err != nil {
 		return err
 	}

@@ -105,6 +105,8 @@ func NewSessionDriver(ctx context.Context, dsn string, opts *SessionOptions) (*S
 const (
 	sessionMinTTL = 250 * time.Millisecond
 	ttlStep       = 100 * time.Millisecond
+
+	maxIdleSession = (1<<31 - 1) * time.Millisecond / time.Second * time.Second // what idle_session_timeout can be, in whole seconds
 )
 
 // Traits implements driver.Driver.

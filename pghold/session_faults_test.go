@@ -310,6 +310,25 @@ func TestSessionOfAFrozenHolder(t *testing.T) {
 					t.Fatal("a rival was granted the lock of a frozen holder")
 				case <-time.After(4 * time.Second):
 				}
+				var held *holdlock.HeldError
+				if _, err := l.TryAcquire(testContext(t)); !errors.As(err, &held) || !held.Overdue || strings.Contains(err.Error(), "free in") ||
+					!strings.Contains(err.Error(), "Break with Now") {
+					t.Errorf("beside a holder that stands still: %v", err)
+				}
+				// Who looks for it sees it, whatever the server takes a backslash for.
+				one := openSessions(t, p.URL(), SessionOptions{Schema: schema, Configure: func(c *pgx.ConnConfig) error {
+					c.RuntimeParams["standard_conforming_strings"] = "off"
+					return nil
+				}})
+				frozen := 0
+				for i, err := range one.List(testContext(t), "") {
+					if frozen++; err != nil || i.FreeIn != 0 {
+						t.Errorf("listed: %+v, %v", i, err)
+					}
+				}
+				if frozen != 1 {
+					t.Errorf("%d locks are listed, want the one that is kept", frozen)
+				}
 			} else {
 				select {
 				case at := <-r.granted:

@@ -25,8 +25,8 @@ WITH held AS MATERIALIZED (
 SELECT l.key, l.nonce, l.state, l.token, "holdlock".us(l.acquired), 0::bigint, l.holder, l.broken FROM "holdlock".lease l
 WHERE EXISTS (SELECT FROM held) AND l.namespace = $1 AND pg_catalog.starts_with(l.key, $2) AND l.key > $3 AND l.state = 1
 	AND l.expiry < pg_catalog.clock_timestamp() - interval '1 second'
-	AND ('x' || pg_catalog.encode(pg_catalog.substring(pg_catalog.sha256(pg_catalog.convert_to('` + lockIDDomain + `', 'UTF8') || '\x00'::bytea ||
-		pg_catalog.convert_to(l.namespace, 'UTF8') || '\x00'::bytea || pg_catalog.convert_to(l.key, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint
+	AND ('x' || pg_catalog.encode(pg_catalog.substring(pg_catalog.sha256(pg_catalog.convert_to('` + lockIDDomain + `', 'UTF8') || pg_catalog.decode('00', 'hex') ||
+		pg_catalog.convert_to(l.namespace, 'UTF8') || pg_catalog.decode('00', 'hex') || pg_catalog.convert_to(l.key, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint
 		IN (SELECT held.id FROM held)
 ORDER BY l.key LIMIT $5`
 

@@ -279,7 +279,7 @@ func (s *session) granted(o *op, answer string) {
 		var t driver.Term
 		if t, o.err = parseTerm(o.ref.Key, rest); o.err == nil {
 			if word == "blocked" {
-				t.Remaining = blockedFor(rest)
+				t.Remaining, t.Overdue = blockedFor(rest)
 			}
 			o.held = &driver.HeldError{Term: t}
 		}
@@ -296,19 +296,19 @@ func (s *session) granted(o *op, answer string) {
 }
 
 // blockedFor says when to ask again about a key that only a session keeps, for nobody knows when that ends: soon, if its process is
-// just about to give it back, and ever later if it does not.
-func blockedFor(text string) time.Duration {
-	const soon, late, last = 5 * time.Millisecond, 250 * time.Millisecond, time.Second
+// just about to give it back, and ever later if it does not. overdue says that it does not.
+func blockedFor(text string) (again time.Duration, overdue bool) {
+	const soon, later, last = 5 * time.Millisecond, 250 * time.Millisecond, time.Second
 	var r record
 	_ = json.Unmarshal([]byte(text), &r) // it was parsed before
-	overdue := -time.Duration(r.Remaining) * time.Microsecond
+	past := -time.Duration(r.Remaining) * time.Microsecond
 	switch {
 	case r.Nonce == "": // a transaction has it
-		return late
-	case overdue < late:
-		return soon
+		return later, false
+	case past < later:
+		return soon, false
 	}
-	return min(overdue, last)
+	return min(past, last), past >= last // as in frozenStatement
 }
 
 var errUndone = errors.New("this attempt was given up, or its term given back, before it arrived")

@@ -41,6 +41,8 @@ func SessionTraits(durable bool, f Frozen) driver.Traits {
 	t.MinTTL, t.TTLStep = sessionMinTTL, ttlStep
 	t.Records = driver.NoRecords // a record needs no session: lease rows keep them, and Once in a transaction
 	t.Prompt = false             // a call that uses the connection for all others stays with it
-	t.FrozenBlocks = f == Block
+	if t.FrozenBlocks = f == Block; !t.FrozenBlocks {
+		t.MaxTTL = maxIdleSession
+	}
 	return t
 }

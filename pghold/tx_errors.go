@@ -55,8 +55,14 @@ var advice = map[string]string{
 	"25006": "; begin a transaction that may write, on the primary",
 	"25P02": "; roll it back and look for its first error",
 	"40001": "; roll back and run the transaction again",
+	"42P05": preparedAdvice,
+	"26000": preparedAdvice,
 	"23505": "; roll back and run the transaction again",
 }
+
+// preparedAdvice is for the caller's own connection: pgx prepares statements unless it is told not to.
+const preparedAdvice = "; a pooler that shares connections by transaction is in between, where a prepared statement is another client's: set pgx's " +
+	"DefaultQueryExecMode to QueryExecModeExec or QueryExecModeSimpleProtocol, or use a pooler that follows them (pgbouncer from 1.21 on)"
 
 // A TxError is how taking a lock in a transaction has failed. It is each of the errors above that apply.
 type TxError struct {

@@ -123,6 +123,7 @@ func certain(err error) bool {
 	var reply redis.Error
 	var network *net.OpError
 	var certificate *tls.CertificateVerificationError
+	var header tls.RecordHeaderError
 	switch {
 	case errors.As(err, &reply):
 		return true
@@ -130,6 +131,8 @@ func certain(err error) bool {
 		return true // it never got a connection
 	case errors.As(err, &certificate):
 		return true // nothing is sent before
+	case errors.As(err, &header):
+		return strings.HasPrefix(header.Msg, "first record") // so, too
 	case errors.As(err, &network):
 		return network.Op == "dial"
 	}

@@ -63,9 +63,12 @@ func (d *Driver) tryAcquire(w *writer, req *driver.AcquireRequest, holder string
 		previous int
 		prior    sql.NullString
 	)
-	granted, err := w.row(acquireStatement, []any{
-		d.namespace, key, req.Ref.Nonce, int64(first), d.boot, m.now, m.after(max(req.TTL, req.MinHold)), m.micro(), holder,
-	}, &token, &previous, &prior)
+	take := func() (bool, error) {
+		return w.row(acquireStatement, []any{
+			d.namespace, key, req.Ref.Nonce, int64(first), d.boot, m.now, m.after(max(req.TTL, req.MinHold)), m.micro(), holder,
+		}, &token, &previous, &prior)
+	}
+	granted, err := take()
 	switch {
 	case primaryCode(err) == sqlite3.SQLITE_CONSTRAINT: // the last token of the key was the last one there is
 		return driver.Grant{}, &refusal{"acquire", key, fmt.Errorf("%w: %w", driver.ErrTokensExhausted, driver.ErrNotApplied)}
@@ -77,12 +80,21 @@ func (d *Driver) tryAcquire(w *writer, req *driver.AcquireRequest, holder string
 	}
 
 	r, known, err := w.record(d.namespace, key)
+	if err == nil && known && r.expiry > m.now && !d.sameBoot(&r) {
+		// It was written before a reboot, but only the clock tells, so the statement left it alone.
+		if _, err = w.exec(outdatedStatement, d.namespace, key, r.nonce, r.token, r.written, m.now); err == nil {
+			granted, err = take()
+		}
+	}
 	switch {
+	case err == nil && granted:
+		d.wrote()
+		return grant(key, token, previous, prior), nil
 	case err != nil && isLocked(err):
 		return driver.Grant{}, err
 	case err != nil:
 		return driver.Grant{}, fmt.Errorf("the key is taken, and reading by whom failed: %w (%w)", err, driver.ErrNotApplied)
-	case !known || !r.live(d.boot, m.now):
+	case !known || !d.stands(&r, m.now):
 		return driver.Grant{}, errJustFreed
 	}
 	return driver.Grant{}, &driver.HeldError{Term: r.term(key, m.now)}

@@ -30,6 +30,14 @@ func (d *Driver) Diagnose(ctx context.Context, opts driver.DoctorOptions) (found
 	} else {
 		say("file system", driver.Fine, "a local one", "", "")
 	}
+	if err := checkNames(d.path); err != nil {
+		say("names", driver.Refuse, err.Error(), "who opens the file by the other name is not excluded", "give it one name")
+	} else {
+		say("names", driver.Fine, "the file has one name, and is mounted with its directory", "", "")
+	}
+	if d.boot == someBoot {
+		say("boot", driver.Fine, "boot_id is not the machine's here (as in systemd-nspawn and LXC); a reboot is seen by the clock, or its terms end after their TTL at most", "", "")
+	}
 	diagnoseRights(d.path, say)
 	if free, err := freeSpace(d.path); err != nil {
 		say("free space", driver.Unseen, err.Error(), "on a full disk no lock can be taken", "look yourself: df")

@@ -7,11 +7,23 @@ import (
 	"github.com/holdlock/holdlock/internal/bootclock"
 )
 
+// someBoot stands for a boot without a name that all processes of the machine know it by. systemd-nspawn and LXC give each
+// container a boot_id of its own, so that two ids that differ are no proof of a reboot there. To take one for proof would
+// give two processes one key.
+//
+// Then the clock must prove it. Every row says at which time since boot it was written, and all processes read the same
+// clock, which only goes forward. So a row that was written at a time that has not come yet is of an earlier boot; any other
+// one may be of this one, and counts until its expiry. If it is of an earlier one after all, that is a wait in vain, and a bounded
+// one: its time of writing is over, so at most the time that it was written for is left of it.
+//
+// The clock must be read after the row. Else a row that was written in between would look like one of an earlier boot.
+const someBoot = "?"
+
 // env is what a driver takes from the machine; tests put something else in its place.
 type env struct {
 	now  func() time.Duration // since boot, the same for all processes
 	wall func() time.Time
-	boot string // names the present boot; empty where the system does not tell
+	boot string // names the present boot; someBoot if the name it has here is not the machine's; empty where the system has none
 	net  string // names the network namespace of this process
 
 	fileSystem func(path string) (fileSystem, error) // nil: not checked
@@ -20,7 +32,7 @@ type env struct {
 
 func machine() (env, error) {
 	e := env{
-		now: bootclock.Now, wall: time.Now, boot: bootclock.ID(), net: netNamespace(),
+		now: bootclock.Now, wall: time.Now, boot: bootName(), net: netNamespace(),
 		fileSystem: statFileSystem, openBudget: 5 * time.Second,
 	}
 	if e.boot == "" && bootIDNeeded {
@@ -29,3 +41,14 @@ func machine() (env, error) {
 	}
 	return e, nil
 }
+
+// sameBoot says whether r may be of the present boot. It reads the clock, so r must have been read before.
+func (e *env) sameBoot(r *record) bool {
+	if r.boot != someBoot && e.boot != someBoot {
+		return r.boot == e.boot
+	}
+	return r.written <= int64(e.now())
+}
+
+// stands says whether the key of r is taken at the moment now: until its expiry, or a reboot.
+func (e *env) stands(r *record, now int64) bool { return r.expiry > now && e.sameBoot(r) }

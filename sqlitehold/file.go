@@ -58,7 +58,10 @@ func prepareFile(path string, durable bool, e *env) (real string, missing bool, 
 	if err != nil {
 		return "", false, fmt.Errorf("sqlitehold: %w", err)
 	}
-	return real, false, e.checkFileSystem(real, durable)
+	if err := e.checkFileSystem(real, durable); err != nil {
+		return "", false, err
+	}
+	return real, false, checkNames(real)
 }
 
 func (e *env) checkFileSystem(path string, durable bool) error {

@@ -74,7 +74,8 @@ const removeJobStatement = `DELETE FROM job WHERE namespace = ?1 AND key = ?2`
 const (
 	jobsSelect = `
 SELECT j.key, j.layout, j.state, j.why, j.nonce, j.hold, j.before, j.input, j.runs, j.lapses, j.token, j.holder, j.changed,
-	j.expires, j.no_result, j.error, j.settled, coalesce(t.nonce, ''), coalesce(t.boot, ''), coalesce(t.expiry, 0)
+	j.expires, j.no_result, j.error, j.settled, coalesce(t.nonce, ''), coalesce(t.boot, ''), coalesce(t.expiry, 0),
+	coalesce(t.written, 0)
 FROM job j LEFT JOIN term t ON t.namespace = j.namespace AND t.key = j.key
 WHERE j.namespace = ?1 AND j.key >= ?2 AND j.key > ?3 AND j.key < ?4 AND (j.expires > ?5 OR j.layout <> 1)`
 	jobsStatement       = jobsSelect + ` ORDER BY j.key LIMIT ?6`

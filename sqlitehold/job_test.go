@@ -38,6 +38,34 @@ func layout1(t *testing.T, path string) {
 		fmt.Sprintf("PRAGMA application_id = %d", applicationID), "PRAGMA user_version = 1", "PRAGMA journal_mode = WAL")
 }
 
+// acquire2 is how programs of layouts 1 and 2 take a key.
+const acquire2 = `
+INSERT INTO term AS t (namespace, key, nonce, state, token, boot, expiry, acquired, used, holder, previous)
+VALUES (?1, ?2, ?3, 1, ?4, ?5, ?7, ?8, ?8, ?9, 0)
+ON CONFLICT (namespace, key) DO UPDATE SET
+	nonce    = excluded.nonce,
+	state    = 1,
+	token    = iif(t.expiry > ?6 AND t.boot = ?5, t.token, max(t.token + 1, excluded.token)),
+	boot     = excluded.boot,
+	expiry   = iif(t.expiry > ?6 AND t.boot = ?5, max(t.expiry, excluded.expiry), excluded.expiry),
+	acquired = iif(t.expiry > ?6 AND t.boot = ?5, t.acquired, excluded.acquired),
+	used     = excluded.used,
+	holder   = excluded.holder,
+	broken   = NULL,
+	previous = CASE
+		WHEN t.expiry > ?6 AND t.boot = ?5 THEN t.previous
+		WHEN t.broken IS NOT NULL THEN 3
+		WHEN t.state = 1 THEN 2
+		WHEN t.previous > 1 THEN t.previous -- the last one was undone
+		ELSE 1 END,
+	prior    = CASE
+		WHEN t.expiry > ?6 AND t.boot = ?5 THEN t.prior
+		WHEN t.broken IS NOT NULL OR t.state = 1 THEN json_object('nonce', t.nonce, 'token', t.token,
+			'holder', t.holder, 'acquired', t.acquired, 'broken', t.broken)
+		ELSE t.prior END
+WHERE t.expiry <= ?6 OR t.boot <> ?5 OR (t.nonce = ?3 AND t.state = 1 AND t.broken IS NULL)
+RETURNING token, previous, prior`
+
 // objects lists what is in the file, as SQL.
 func objects(t *testing.T, path string) string {
 	t.Helper()
@@ -69,7 +97,7 @@ func TestMigration(t *testing.T) {
 		var token int64
 		var previous int
 		var prior any
-		got, err := old.row(acquireStatement, []any{
+		got, err := old.row(acquire2, []any{
 			"", key, nonce, int64(driver.TokenAt(m.wall)), d.boot, m.now, m.after(time.Hour), m.micro(), `{}`,
 		}, &token, &previous, &prior)
 		check(t, err)

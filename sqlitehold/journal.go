@@ -60,14 +60,14 @@ func (d *Driver) claim(w *writer, req *driver.AcquireRequest, holder string) (g 
 		if err != nil {
 			return err
 		}
-		taken := hasTerm && r.live(d.boot, m.now)
+		taken := hasTerm && d.stands(&r, m.now)
 		mine := taken && r.nonce == req.Ref.Nonce && r.state == stateHeld
 		if known && j.state == jobRunning && !taken {
 			// A claim of this very request was not heard before its term ran out, so nothing was run under it.
 			known = (j.nonce != req.Ref.Nonce || j.withdraw()) && !j.forgotten(m)
 		}
 		if known && !mine {
-			if about := j.judge(req, m, taken, j.standsBy(&r, d.boot, m.now)); about != nil {
+			if about := j.judge(req, m, taken, d.runs(&j, &r, m.now)); about != nil {
 				answer = about
 				if about.Fresh {
 					return w.writeJob(d.namespace, key, &j)
@@ -188,7 +188,7 @@ func (d *Driver) Settle(ctx context.Context, req *driver.SettleRequest) error {
 			if err != nil {
 				return err
 			}
-			stands := known && hasTerm && j.standsBy(&r, d.boot, m.now)
+			stands := known && hasTerm && d.runs(&j, &r, m.now)
 			switch {
 			case !known || j.state == jobRunning && !stands && j.forgotten(m):
 				return changed("there is no record")
@@ -205,9 +205,9 @@ func (d *Driver) Settle(ctx context.Context, req *driver.SettleRequest) error {
 	})
 }
 
-// standsBy says whether the job is running under the term in r.
-func (j *jobRow) standsBy(r *record, boot string, now int64) bool {
-	return j.state == jobRunning && j.nonce != "" && j.nonce == r.nonce && r.live(boot, now)
+// runs says whether the job is running under the term in r.
+func (d *Driver) runs(j *jobRow, r *record, now int64) bool {
+	return j.state == jobRunning && j.nonce != "" && j.nonce == r.nonce && d.stands(r, now)
 }
 
 // Job implements driver.Journal.
@@ -227,11 +227,11 @@ func (d *Driver) Job(ctx context.Context, key string) (job driver.Job, ok bool, 
 		}
 		var r record
 		err = c.QueryRowContext(ctx, describeStatement, d.namespace, key).Scan(&r.nonce, &r.state, &r.token, &r.boot,
-			&r.expiry, &r.acquired, &r.holder, &r.broken, &r.previous, &r.prior)
+			&r.expiry, &r.written, &r.acquired, &r.holder, &r.broken, &r.previous, &r.prior)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}
-		stands := j.standsBy(&r, d.boot, m.now)
+		stands := d.runs(&j, &r, m.now)
 		if ok = stands || !j.forgotten(m); ok {
 			job = j.show(key, stands)
 		}
@@ -258,14 +258,14 @@ func (d *Driver) Jobs(ctx context.Context, q *driver.JobQuery) (jobs []driver.Jo
 			var j jobRow
 			var r record
 			var key string
-			if err := rows.Scan(append(append([]any{&key}, j.dest()...), &r.nonce, &r.boot, &r.expiry)...); err != nil {
+			if err := rows.Scan(append(append([]any{&key}, j.dest()...), &r.nonce, &r.boot, &r.expiry, &r.written)...); err != nil {
 				return err
 			}
 			if err := j.check(key); err != nil { // it does not hide the others
 				jobs = append(jobs, driver.Job{Key: key, Damaged: err})
 				continue
 			}
-			jobs = append(jobs, j.show(key, j.standsBy(&r, d.boot, m.now)))
+			jobs = append(jobs, j.show(key, d.runs(&j, &r, m.now)))
 		}
 		return rows.Err()
 	})

@@ -104,20 +104,22 @@ func (d *Driver) List(ctx context.Context, prefix, after string, limit int) ([]d
 // page returns the live terms of keys from first, and after the key after, up to but without end.
 func (d *Driver) page(ctx context.Context, c *sql.Conn, first, after, end string, limit int) ([]driver.Term, error) {
 	now := int64(d.now())
-	rows, err := c.QueryContext(ctx, listStatement, d.namespace, first, after, end, d.boot, now, limit)
+	rows, err := c.QueryContext(ctx, listStatement, d.namespace, first, after, end, d.boot, now)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
 	var terms []driver.Term
-	for rows.Next() {
+	for len(terms) < limit && rows.Next() { // no more rows than listStep are between first and end
 		var r record
 		var key string
-		err := rows.Scan(&key, &r.nonce, &r.state, &r.token, &r.boot, &r.expiry, &r.acquired, &r.holder, &r.broken)
+		err := rows.Scan(&key, &r.nonce, &r.state, &r.token, &r.boot, &r.expiry, &r.written, &r.acquired, &r.holder, &r.broken)
 		if err != nil {
 			return nil, err
 		}
-		terms = append(terms, r.term(key, now))
+		if d.stands(&r, now) {
+			terms = append(terms, r.term(key, now))
+		}
 	}
 	return terms, rows.Err()
 }
@@ -128,14 +130,14 @@ func (d *Driver) Inspect(ctx context.Context, key string) (term driver.Term, ok 
 		var r record
 		now := int64(d.now())
 		err := c.QueryRowContext(ctx, describeStatement, d.namespace, key).Scan(&r.nonce, &r.state, &r.token, &r.boot,
-			&r.expiry, &r.acquired, &r.holder, &r.broken, &r.previous, &r.prior)
+			&r.expiry, &r.written, &r.acquired, &r.holder, &r.broken, &r.previous, &r.prior)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return nil
 		case err != nil:
 			return err
 		}
-		if ok = r.live(d.boot, now); ok {
+		if ok = d.stands(&r, now); ok {
 			term = r.term(key, now)
 		}
 		return nil

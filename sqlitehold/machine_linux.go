@@ -7,12 +7,40 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/internal/bootclock"
 )
 
 const (
 	storeClock   = driver.BootClock
 	bootIDNeeded = true
 )
+
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
+// bootName names the present boot by the kernel's boot_id, or not at all if what is read there may not be that.
+func bootName() string {
+	var st unix.Statfs_t
+	err := unix.Statfs(bootIDFile, &st)
+	alone, known := mountedAlone(bootIDFile)
+	switch id := bootclock.ID(); {
+	case id == "":
+		return ""
+	case err != nil || st.Type != unix.PROC_SUPER_MAGIC || alone || !known:
+		return someBoot
+	default:
+		return id
+	}
+}
+
+// mountedAlone says whether path is a mount of its own. It is not known before Linux 5.8.
+func mountedAlone(path string) (alone, known bool) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, 0, 0, &st); err != nil {
+		return false, false
+	}
+	const root = unix.STATX_ATTR_MOUNT_ROOT
+	return st.Attributes&root != 0, st.Attributes_mask&root != 0
+}
 
 // netNamespace names the network namespace of this process, which is how far its abstract sockets reach. It is empty if
 // /proc does not tell.

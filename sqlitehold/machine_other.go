@@ -2,12 +2,20 @@
 
 package sqlitehold
 
-import "github.com/holdlock/holdlock/driver"
+import (
+	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/internal/bootclock"
+)
 
 const (
 	storeClock   = driver.WallClock
 	bootIDNeeded = false
 )
+
+func bootName() string { return bootclock.ID() }
+
+// mountedAlone is not known of other systems.
+func mountedAlone(string) (alone, known bool) { return false, false }
 
 func netNamespace() string { return "" }
 

@@ -116,11 +116,11 @@ func TestOtherFiles(t *testing.T) {
 			"another application",
 		},
 		"a newer release": {
-			func(t *testing.T, path string) { database(t, path, false, append(ours, "PRAGMA user_version = 3")...) },
+			func(t *testing.T, path string) { database(t, path, false, append(ours, "PRAGMA user_version = 4")...) },
 			"newer release",
 		},
 		"a newer release that is running or was killed": {
-			func(t *testing.T, path string) { database(t, path, true, append(ours, "PRAGMA user_version = 3")...) },
+			func(t *testing.T, path string) { database(t, path, true, append(ours, "PRAGMA user_version = 4")...) },
 			"newer release",
 		},
 		"a layout that never was": {

@@ -107,7 +107,7 @@ func (d *Driver) whyNot(w *writer, ref driver.Ref, m moment) (record, error) {
 		return r, driver.ErrGone
 	case r.broken.Valid:
 		return r, fmt.Errorf("%w: %s", driver.ErrBroken, r.broken.String)
-	case r.boot != d.boot:
+	case !d.sameBoot(&r):
 		return r, fmt.Errorf("%w: the machine has been rebooted", driver.ErrGone)
 	case r.expiry <= m.now:
 		return r, fmt.Errorf("%w: its time ran out %v ago", driver.ErrGone, time.Duration(m.now-r.expiry))

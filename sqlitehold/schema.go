@@ -7,7 +7,7 @@ import "fmt"
 // in the file, where an operator can read them.
 const (
 	applicationID = 0x686f6c64 // "hold", in the header of the file
-	schemaVersion = 2          // user_version in the header; 1 had neither job nor usage
+	schemaVersion = 3          // user_version in the header; 1 had neither job nor usage, 2 not term.written
 
 	createTerm = `CREATE TABLE term (
 	id        INTEGER PRIMARY KEY,
@@ -26,6 +26,9 @@ const (
 	prior     TEXT,             -- the term before, if it was not released: JSON
 	UNIQUE (namespace, key)
 ) STRICT`
+
+	// Layout 3. It is 0 in rows that programs of layout 2 have made, which proves nothing about them; see someBoot.
+	addWritten = `ALTER TABLE term ADD COLUMN written INTEGER NOT NULL DEFAULT 0 /* nanoseconds since boot: when expiry was set */`
 
 	createWaiter = `CREATE TABLE waiter (
 	seq       INTEGER PRIMARY KEY, -- the order of the line
@@ -84,7 +87,7 @@ func (id identity) check(path string) error {
 	case id.application == applicationID && id.version > schemaVersion:
 		err = fmt.Errorf("%s was made by a newer release (layout %d, this one knows %d); upgrade this program",
 			path, id.version, schemaVersion)
-	case id.application == applicationID: // 1 has been brought up to date before
+	case id.application == applicationID: // the earlier ones have been brought up to date before
 		err = fmt.Errorf("%s has layout %d, which no release has made; move it away", path, id.version)
 	default:
 		err = fmt.Errorf("%s is the database of another application (application_id %d, %d tables and indexes); "+
@@ -102,7 +105,7 @@ func (w *writer) setUp(path string) error {
 			id, err = w.identify()
 		}
 	}
-	if err == nil && id.application == applicationID && id.version == 1 && id.objects > 0 {
+	if err == nil && id.application == applicationID && 1 <= id.version && id.version < schemaVersion && id.objects > 0 {
 		if err = w.migrate(); err == nil {
 			id, err = w.identify()
 		}
@@ -133,7 +136,7 @@ func (w *writer) initialise() error {
 			return err
 		}
 		for _, q := range []string{
-			createTerm, createWaiter, createWaiterKey, createJob, createJobUndone, createJobExpires, createUsage,
+			createTerm, addWritten, createWaiter, createWaiterKey, createJob, createJobUndone, createJobExpires, createUsage,
 			fmt.Sprintf("PRAGMA application_id = %d", applicationID),
 			fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
 		} {
@@ -145,16 +148,19 @@ func (w *writer) initialise() error {
 	})
 }
 
-// migrate adds what layout 1 had not, unless another process was faster. Programs of the release before that have the file
+// migrate adds what the layouts before had not, unless another process was faster. Programs of the release before that have the file
 // open go on: what they know of is as it was. They refuse to open it from then on.
 func (w *writer) migrate() error {
 	return w.transaction("BEGIN IMMEDIATE", func() error {
-		if id, err := w.identity(); err != nil || id.version != 1 {
+		id, err := w.identity()
+		if err != nil || id.version >= schemaVersion {
 			return err
 		}
-		for _, q := range []string{
-			createJob, createJobUndone, createJobExpires, createUsage, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion),
-		} {
+		steps := []string{addWritten, fmt.Sprintf("PRAGMA user_version = %d", schemaVersion)}
+		if id.version == 1 {
+			steps = append(steps, createJob, createJobUndone, createJobExpires, createUsage)
+		}
+		for _, q := range steps {
 			if _, err := w.once(q); err != nil {
 				return err
 			}

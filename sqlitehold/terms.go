@@ -34,6 +34,7 @@ type record struct {
 	token    int64
 	boot     string
 	expiry   int64
+	written  int64
 	acquired int64
 	holder   string
 	broken   sql.NullString
@@ -43,11 +44,9 @@ type record struct {
 
 func (w *writer) record(namespace, key string) (r record, known bool, err error) {
 	known, err = w.row(describeStatement, []any{namespace, key}, &r.nonce, &r.state, &r.token, &r.boot, &r.expiry,
-		&r.acquired, &r.holder, &r.broken, &r.previous, &r.prior)
+		&r.written, &r.acquired, &r.holder, &r.broken, &r.previous, &r.prior)
 	return r, known, err
 }
-
-func (r *record) live(boot string, now int64) bool { return r.expiry > now && r.boot == boot }
 
 func (r *record) term(key string, now int64) driver.Term {
 	t := driver.Term{

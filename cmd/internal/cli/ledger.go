@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -162,7 +163,9 @@ func (g *globals) recorder(book driver.Ledger) *ledger.Recorder {
 // but what was cut off is no run like any other.
 type counts struct {
 	*ledger.Recorder
-	tidy    func() // takes away what spooling has left
+	tidy    func()      // takes away what spooling has left
+	apart   bool        // counts go to another store than the locks
+	lost    func(error) // is told why counts could not even be spooled; nil: nobody
 	cut     atomic.Pointer[holdlock.LossReason]
 	failing atomic.Bool // the store did not do what it was last asked for
 }
@@ -181,6 +184,9 @@ func (c *counts) Stop(ctx context.Context) error {
 	err := c.Recorder.Stop(ctx)
 	if c.tidy != nil {
 		c.tidy()
+	}
+	if err != nil && c.lost != nil && (c.apart || !c.failing.Load()) { // else the run says what is the matter with the store
+		c.lost(err)
 	}
 	return err
 }
@@ -229,7 +235,7 @@ func (r *runCmd) notRun(g *globals, err error) {
 	if code, _ := classify(err); code != exitUnavailable || invalid != nil {
 		return
 	}
-	rec := g.recorder(away{})
+	rec := g.recorder(away{err})
 	rec.Start(nil, "")
 	rec.Observe(holdlock.Event{Kind: holdlock.Failed, Name: name, Key: key, Err: err})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -237,15 +243,20 @@ func (r *runCmd) notRun(g *globals, err error) {
 	_ = rec.Stop(ctx) // the store's failure is what is told
 }
 
+// uncounted says that a run is missing in reviews. No run fails for that.
+func (g *globals) uncounted(err error) {
+	g.say("uncounted", "this run is not counted for reviews: "+spoken(err), nil)
+}
+
 // away is the ledger of a store that is not there.
-type away struct{}
+type away struct{ why error }
 
 var errAway = errors.New("the store is away")
 
-func (away) UpdateRecords(context.Context, driver.Day, []string, func(string, []byte) []byte) error {
-	return errAway
+func (a away) UpdateRecords(context.Context, driver.Day, []string, func(string, []byte) []byte) error {
+	return cmp.Or(a.why, errAway)
 }
 
-func (away) ReadRecords(context.Context, driver.Day, driver.Day, func(driver.Day, string, []byte) error) error {
-	return errAway
+func (a away) ReadRecords(context.Context, driver.Day, driver.Day, func(driver.Day, string, []byte) error) error {
+	return cmp.Or(a.why, errAway)
 }

@@ -119,9 +119,9 @@ func (r *runCmd) Run(g *globals) error {
 	if code, _ := classify(err); err != nil && code == exitUsage {
 		return err
 	} else if err != nil { // no lock depends on it
-		book = away{}
+		book = away{err}
 	}
-	s.counts = &counts{Recorder: g.recorder(book), tidy: g.tidySpool}
+	s.counts = &counts{Recorder: g.recorder(book), tidy: g.tidySpool, apart: g.Ledger != "", lost: g.uncounted}
 	patience := s.patience(time.Duration(r.Wait))
 	client, err := patience.open()
 	if err != nil {

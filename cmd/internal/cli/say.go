@@ -59,8 +59,12 @@ func heldFields(err error) map[string]any {
 	if !errors.As(err, &h) {
 		return nil
 	}
+	free := h.FreeIn
+	if h.Overdue {
+		free = 0 // as it is listed
+	}
 	return map[string]any{"holder": fieldsOf(holdlock.Info{
-		Name: h.Name, Key: h.Key, Store: h.Store, Token: h.Token, Holder: h.Holder, Since: h.Since, FreeIn: h.FreeIn,
+		Name: h.Name, Key: h.Key, Store: h.Store, Token: h.Token, Holder: h.Holder, Since: h.Since, FreeIn: free,
 		Cooling: h.Cooling, Broken: h.Broken,
 	})}
 }

@@ -250,18 +250,18 @@ func (u *redisURL) client(timeout time.Duration) redis.UniversalClient {
 		return redis.NewFailoverClient(&redis.FailoverOptions{
 			MasterName: u.primary, SentinelAddrs: u.hosts, DB: u.db,
 			SentinelUsername: u.sentinelUser, SentinelPassword: u.sentinelPassword,
-			Username: u.user, Password: u.password, TLSConfig: u.tls,
+			Username: u.user, Password: u.password, TLSConfig: u.tls, Dialer: redisDialer(dial, u.tls),
 			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialTimeout: dial, ReadTimeout: timeout, PoolSize: pool, DisableIdentity: true,
 		})
 	case "cluster":
 		return redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: u.hosts, Username: u.user, Password: u.password, TLSConfig: u.tls,
+			Addrs: u.hosts, Username: u.user, Password: u.password, TLSConfig: u.tls, Dialer: redisDialer(dial, u.tls),
 			ContextTimeoutEnabled: true, DialTimeout: dial, ReadTimeout: timeout, PoolSize: pool, DisableIdentity: true,
 			MaintNotificationsConfig: quiet,
 		})
 	default:
 		return redis.NewClient(&redis.Options{
-			Addr: u.hosts[0], DB: u.db, Username: u.user, Password: u.password, TLSConfig: u.tls,
+			Addr: u.hosts[0], DB: u.db, Username: u.user, Password: u.password, TLSConfig: u.tls, Dialer: redisDialer(dial, u.tls),
 			ContextTimeoutEnabled: true, MaxRetries: noRetries, DialerRetries: 1, DialTimeout: dial, ReadTimeout: timeout, PoolSize: pool,
 			DisableIdentity: true, MaintNotificationsConfig: quiet,
 		})

@@ -23,6 +23,7 @@ var flagOf = map[string]string{
 // inFlags are phrases of the library, and what they are on the command line.
 var inFlags = strings.NewReplacer(
 	"at least the TTL, ", "at least --ttl, ",
+	"; Break with Now ends that", "; holdlock break --now ends that",
 	"only Now ends its session", "only --now ends its session",
 	"; set Again to overrule that", "; --again overrules that",
 	"settle it with Client.Settle or holdlock jobs settle", "settle it with holdlock jobs settle",

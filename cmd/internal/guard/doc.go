@@ -34,6 +34,8 @@
 //
 // No renewal in time: TERM (and CONT, for those that are stopped) to all descendants at D - lead - grace, KILL at D - lead.
 //
+// TERM, INT, HUP and QUIT that are passed on are followed by CONT as well.
+//
 // holdlock is gone, or asks for the end: TERM now, KILL after the grace, but never later than D - lead.
 //
 // The command has ended and left descendants behind: these get a moment (Config.Settle, a quarter of the grace, at most

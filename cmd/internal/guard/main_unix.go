@@ -264,6 +264,7 @@ func (g *guardian) serve(req request) {
 		g.end(Asked)
 	case req.Signal != 0 && forTree(req.Signal):
 		g.tree.signal(req.Signal)
+		g.tree.signal(syscall.SIGCONT) // as in end
 	case req.Signal != 0 && !g.exited:
 		_ = unix.Kill(g.command, req.Signal)
 	}

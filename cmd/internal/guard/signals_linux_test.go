@@ -53,6 +53,25 @@ func TestSignalsAreForwarded(t *testing.T) {
 	}
 }
 
+// A command that is stopped acts on what asks for its end all the same.
+func TestSignalsReachAStoppedCommand(t *testing.T) {
+	t.Parallel()
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT} {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			m := startMini(t, "holdlock", part{Argv: []string{"sh", "-c", "ulimit -c 0; kill -STOP $$; exec sleep 1000"}, TTL: long, Grace: time.Minute}, func(c *exec.Cmd) {
+				c.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+			})
+			stat := "/proc/" + strconv.Itoa(m.number("started")) + "/status"
+			eventually(t, "the command has stopped", func() bool { return strings.Contains(readFile(stat), "State:\tT") })
+			m.signal(s)
+			if r, code := m.wait(); code != 128+int(s) || r.Ended != "" {
+				t.Errorf("result %+v, exit code %d, want %d", r, code, 128+int(s))
+			}
+		})
+	}
+}
+
 func TestShouldForward(t *testing.T) {
 	for _, tt := range []struct {
 		sig      syscall.Signal
