@@ -419,10 +419,13 @@ func TestFrozenPastItsTime(t *testing.T) {
 	ctx := testContext(t)
 	told := &observed{}
 	c := openSessions(t, p.URL(), SessionOptions{Schema: schema, Client: holdlock.ClientOptions{Observer: told}})
-	held, ok, err := c.Inspect(ctx, "job", "")
-	if err != nil || !ok || held.FreeIn == 0 {
-		t.Fatalf("while it runs: %+v, %v, %v", held, ok, err)
-	}
+	var held holdlock.Info
+	var ok bool
+	var err error
+	testenv.Eventually(t, "it is shown as held", func() bool { // a busy machine renews late
+		held, ok, err = c.Inspect(ctx, "job", "")
+		return err == nil && ok && held.FreeIn != 0
+	})
 	testenv.Stop(t, h.cmd.Process.Pid)
 	var late holdlock.Info
 	var listed []holdlock.Info
