@@ -101,6 +101,21 @@ func (q *queued) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 	return q.Driver.Release(ctx, req)
 }
 
+func (q *queued) Leave(ctx context.Context, key string, left []driver.Leaving) error {
+	q.mu.Lock()
+	q.undos++
+	undo := q.undo
+	q.mu.Unlock()
+	if undo != nil {
+		for _, l := range left {
+			if err := undo(l.Request.Ref); err != nil {
+				return err
+			}
+		}
+	}
+	return q.Driver.Leave(ctx, key, left)
+}
+
 func (q *queued) released() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -2,7 +2,9 @@ package redishold
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -111,6 +113,33 @@ func (d *Driver) standing(key string, reply any) (s driver.Standing, err error) 
 	}
 	return s, fmt.Errorf("the script answered %v", reply)
 }
+
+// Leave implements driver.Queue. A place is looked for by its own bytes, which the server does without a script.
+func (d *Driver) Leave(ctx context.Context, key string, left []driver.Leaving) error {
+	const verb = "leave"
+	if err := d.usable(ctx, verb, key); err != nil {
+		return err
+	}
+	for some := range slices.Chunk(left, leaveSize) {
+		args := make([]any, 1, 1+3*len(some))
+		args[0] = randomHex(8)
+		for _, l := range some {
+			holder, err := d.holder.json(l.Request.Holder)
+			if err != nil {
+				return d.failure(verb, key, err)
+			}
+			args = append(args, l.Request.Ref.Nonce, undoing(&driver.ReleaseRequest{Undo: true, Answered: l.Answered}), d.place(l.Request, holder))
+		}
+		reply, err := d.call(ctx, d.scripts.giveUp, d.withAll(key), args...)
+		if err := d.ended(verb, key, reply, err); err != nil && !errors.Is(err, driver.ErrGone) {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaveSize is how many requests one script gives up.
+const leaveSize = 256
 
 // Listen implements driver.Queue.
 func (d *Driver) Listen(ctx context.Context, hear func(driver.Push)) error {

@@ -23,7 +23,7 @@ local function enqueue(key, a, s)
   local line, process, flag = key .. ':q', sub(a, 66, 81), sub(s, 3, 3)
   local place = sub(a, 2, 33) .. process .. sub(a, 34, 49) .. sub(a, 82)
   local may = ask('LPOP', line, '0')
-  if may and may.err or ask('LPOS', line, place) or type(ask('PEXPIRE', line, '30000')) ~= 'number' then return nil end
+  if may and may.err or ask('LREM', line .. ':none', '0', '') ~= 0 or ask('LRANGE', line, '1', '0').err or ask('LPOS', line, place) or type(ask('PEXPIRE', line, '30000')) ~= 'number' then return nil end
   if flag ~= '+' and type(ask('SETRANGE', key, 2, '+')) ~= 'number' then return nil end
   local n = ask('RPUSH', line, place)
   if type(n) ~= 'number' then return nil end
