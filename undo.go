@@ -26,6 +26,7 @@ type undoer struct {
 	cancel context.CancelFunc
 	wake   chan struct{}
 	n      atomic.Int64 // undos
+	most   int64        // of them: maxUndos
 
 	mu      sync.Mutex
 	keys    map[string]*undos // by key
@@ -73,12 +74,14 @@ const maxUndos = 200_000
 
 func newUndoer(c *Client) *undoer {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &undoer{c: c, ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), keys: map[string]*undos{}, places: map[string]*undo{}}
+	return &undoer{
+		c: c, ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), most: maxUndos, keys: map[string]*undos{}, places: map[string]*undo{},
+	}
 }
 
 // full says why no acquire can be made that may have to be undone, or nil.
 func (u *undoer) full() error {
-	if n := u.n.Load(); n >= maxUndos {
+	if n := u.n.Load(); n >= u.most {
 		return fmt.Errorf("%d acquires that were given up are still to be undone; no more are made until the store answers: %w", n, driver.ErrNotApplied)
 	}
 	return nil

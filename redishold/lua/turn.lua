@@ -12,10 +12,10 @@ local now = time[1] .. sub('00000' .. time[2], -6)
 -- A clock that is far off has other than ten digits, or leaves no tokens.
 local sane = #time[1] == 10 and now < '9007199250000000'
 
--- held says whether a slot holds a term that stands, with nothing undone.
+-- held says whether a slot holds a term that stands.
 local function held(s)
   local free = sub(s, 4, 19)
-  return sub(s, 1, 2) == '1H' and sub(s, -1) == '\n' and free > now and free <= '9999999999999999' -- there are no letters in it
+  return sub(s, 1, 2) == '1H' and free > now and free <= '9999999999999999' -- there are no letters in it
 end
 
 -- enqueue takes a place at the end of the line. What fails is left to general, which finds what was done.
@@ -35,7 +35,7 @@ end
 local lasts, till, keep
 local function take(key, a)
   local s = ask('GET', key)
-  if sub(a, 1, 1) == 'W' and type(s) == 'string' and held(s) and sub(s, 52, 83) ~= sub(a, 2, 33) then
+  if sub(a, 1, 1) == 'W' and type(s) == 'string' and held(s) and not string.find(s, sub(a, 2, 33), 52, true) then -- nor is it undone
     return nil, enqueue(key, a, s)
   end
   local mine, token, floor = sub(a, 2, 33), now, sub(a, 50, 65)
@@ -85,7 +85,7 @@ end
 local function give(key, a)
   local s = ask('GET', key)
   local mine = sub(a, 2, 33)
-  if type(s) ~= 'string' or not held(s) or sub(s, 52, 83) ~= mine then return nil end
+  if type(s) ~= 'string' or not held(s) or sub(s, -1) ~= '\n' or sub(s, 52, 83) ~= mine then return nil end
   if sub(s, 3, 3) == '+' then return pass(key, s) end
   local new, r = '1R-0000000000000000' .. sub(s, 20, 35) .. sub(a, 34, 49) .. mine .. 'n\n\n\n\n', nil
   if sub(s, 4, 13) - time[1] < 3600 then
