@@ -201,15 +201,15 @@ func (a *attempt) try(
 		c.end()
 		return nil, l.storeError("acquire", err)
 	}
-	nonce, idle := a.nonce, a.idle
-	if nonce == "" {
+	nonce, idle, first := a.nonce, a.idle, a.nonce == ""
+	if first {
 		nonce = newNonce()
 	} else {
 		idle = false // it must find out about itself
 	}
 	a.nonce = ""
 	req := l.request(nonce)
-	req.BackStop, req.Once = idle, a.claim
+	req.BackStop, req.First, req.Once = idle, first, a.claim
 	trust := l.opts.TTL - margin(l.opts.TTL)
 	undo := func() { c.undoer.addAcquire(a, req.Ref) }
 

@@ -15,6 +15,7 @@ import (
 // The line of waiters (driver.Queue) is a list beside the slot. acquire.lua puts a place at its end in the step in which it
 // finds the key taken; release.lua takes the first live one out and makes it the owner, both by promote in common.lua, which
 // also publishes to that process. So a release and an enqueue are all that a hand-over costs. attend.lua is the heartbeat.
+// giveup.lua takes many places out that are given up.
 //
 // There is no line with PlainKeys, because whoever uses those keys without holdlock would never get on, nor with Replicas,
 // because WAIT tells about the writes of its own connection and the hand-over was written by another.

@@ -189,7 +189,9 @@ type loseAnswer struct{ armed atomic.Bool }
 
 func (*loseAnswer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (*loseAnswer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook { return next }
+func (*loseAnswer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
 
 func (l *loseAnswer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
