@@ -171,7 +171,7 @@ func TestPlacesAreGivenBackTogether(t *testing.T) {
 // R6: however many places were given up while the store failed, they are given back as soon as it answers. Beyond the bound no more
 // are taken, and none is forgotten. The twin has a store that says it has dropped them.
 func TestR6NoPlaceIsForgotten(t *testing.T) {
-	const n = 12_000
+	const n = 2000
 	for _, c := range []struct {
 		most int
 		twin bool

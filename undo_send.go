@@ -21,7 +21,7 @@ const (
 	undoLate    = 100 * time.Millisecond
 	maxCalls    = 48 // of those that a store which hangs can cost, see maxHung
 	maxRetries  = 8
-	leaveSize   = 256
+	leaveSize   = 512
 
 	undoPause = 100 * time.Millisecond
 	undoLast  = time.Second // of the pauses, and of a call for places

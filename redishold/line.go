@@ -140,7 +140,7 @@ func (d *Driver) Leave(ctx context.Context, key string, left []driver.Leaving) e
 }
 
 // leaveSize is how many requests one script gives up.
-const leaveSize = 256
+const leaveSize = 512
 
 // Listen implements driver.Queue.
 func (d *Driver) Listen(ctx context.Context, hear func(driver.Push)) error {
