@@ -40,7 +40,7 @@ type Queue interface {
 	// those of Enqueue. A place whose term has begun is confirmed in the same step.
 	Attend(ctx context.Context, reqs []*AcquireRequest) []Standing
 
-	// Leave gives up requests of one key that nobody wants to hear of any more, many in one call: those who wait for a time only
+	// Leave gives up requests of this driver for one key that nobody wants to hear of any more, many in one call: those who wait for a time only
 	// come and go faster than a store can be asked for one of them. For each it does what Release with Undo does. The places of
 	// some hundreds are dropped before a term that one of them has become is ended, so that it passes on to none of them. What each of them costs
 	// must not grow with the line by more than the search for its place. nil: none of them stands in line or is the current

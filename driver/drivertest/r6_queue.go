@@ -3,6 +3,7 @@ package drivertest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -198,7 +199,8 @@ var queueCases = []testCase{
 		}
 		never := &spot{l: l, req: r.request("k", r.long)}
 		for range 2 { // the second time, if its answer was lost
-			r.leave(l, append(left, never)...)
+			r.leave(l, append(slices.Clone(left[:5]), never)...)
+			r.leave(other, left[5:]...)
 		}
 		for _, p := range append(left, never) {
 			if s := r.attend(p); s != (driver.Standing{}) {
