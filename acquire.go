@@ -197,17 +197,21 @@ func (a *attempt) try(
 	if err := c.begin(); err != nil {
 		return nil, err
 	}
-	nonce, idle := a.nonce, a.idle
-	if nonce == "" {
+	if err := c.undoer.full(); err != nil {
+		c.end()
+		return nil, l.storeError("acquire", err)
+	}
+	nonce, idle, first := a.nonce, a.idle, a.nonce == ""
+	if first {
 		nonce = newNonce()
 	} else {
 		idle = false // it must find out about itself
 	}
 	a.nonce = ""
 	req := l.request(nonce)
-	req.BackStop, req.Once = idle, a.claim
+	req.BackStop, req.First, req.Once = idle, first, a.claim
 	trust := l.opts.TTL - margin(l.opts.TTL)
-	undo := func() { c.undoer.addAcquire(l, req.Ref, a.line) }
+	undo := func() { c.undoer.addAcquire(a, req.Ref) }
 
 	sent := c.clock.now() // before the first byte: the store starts to count later
 	grant, err := call(ctx, c, min(c.timeout, trust),
@@ -262,7 +266,7 @@ func holderOf(h *HeldError) *Holder {
 // giveUp undoes the last try if it is unclear and will not be repeated.
 func (a *attempt) giveUp() {
 	if a.nonce != "" {
-		a.lock.c.undoer.addAcquire(a.lock, driver.Ref{Key: storeKey(a.lock.name, a.lock.key), Nonce: a.nonce}, a.line)
+		a.lock.c.undoer.addAcquire(a, driver.Ref{Key: storeKey(a.lock.name, a.lock.key), Nonce: a.nonce})
 		a.nonce = ""
 	}
 }

@@ -148,11 +148,12 @@ func (l *line) hear(m driver.Push) {
 		l.settle(p, outcome{granted: true, grant: m.Grant, sent: p.listed, lasts: m.TTL, pushed: true})
 		return
 	}
-	l.c.undoer.answers(m.Nonce)
 	if m.Nonce == "" {
 		l.now = true
 		l.poke()
+		return
 	}
+	l.c.undoer.granted(m.Nonce)
 }
 
 // run attends to the places until there is none.
@@ -254,10 +255,11 @@ func (l *line) beat(budget time.Duration) {
 			standings[i].Err = err
 		}
 	}
-	if slices.ContainsFunc(standings, func(s driver.Standing) bool { return s.Err == nil }) {
-		l.c.undoer.answers("")
+	events, again := l.failing(places, standings)
+	if again {
+		l.c.undoer.answers()
 	}
-	defer l.tell(l.failing(places, standings))
+	defer l.tell(events)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, p := range places {
@@ -266,7 +268,7 @@ func (l *line) beat(budget time.Duration) {
 		case s.Err != nil: // no answer
 		case l.places[p.req.Ref.Nonce] != p: // settled meanwhile, or given up
 			if s.Granted {
-				l.c.undoer.answers(p.req.Ref.Nonce)
+				l.c.undoer.granted(p.req.Ref.Nonce)
 			}
 		case s.Granted:
 			l.settle(p, outcome{granted: true, grant: s.Grant, sent: sent, lasts: max(p.req.TTL, p.req.MinHold)})
@@ -283,12 +285,13 @@ func (l *line) beat(budget time.Duration) {
 const failuresTold = 3
 
 // failing counts the heartbeats that failed, and returns what is to be told: once for each place, until one succeeds, and once more
-// if it has become a failure that will not pass.
-func (l *line) failing(places []*place, standings []driver.Standing) (events []Event) {
+// if it has become a failure that will not pass. It also says whether the store answers again about one of them.
+func (l *line) failing(places []*place, standings []driver.Standing) (events []Event, again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, p := range places {
 		if standings[i].Err == nil {
+			again = again || p.failed > 0
 			p.failed, p.failure, p.lasting = 0, nil, false
 			continue
 		}
@@ -301,7 +304,7 @@ func (l *line) failing(places []*place, standings []driver.Standing) (events []E
 			events = append(events, Event{Kind: WaitFailing, Name: name, Key: key, Err: standings[i].Err})
 		}
 	}
-	return events
+	return events, again
 }
 
 func (l *line) tell(events []Event) {

@@ -24,7 +24,8 @@ type queued struct {
 	kept   []driver.Push                        //
 	hear   func(driver.Push)                    //
 	attend func([]*driver.AcquireRequest) error // before a heartbeat reaches the store
-	undo   func(driver.Ref) error               // before a release does
+	undo   func([]driver.Ref) error             // before a call does that gives back
+	drop   bool                                 // what is given back is not, and it is said to be
 	beats  int
 	renews int
 	undos  int
@@ -94,11 +95,31 @@ func (q *queued) Release(ctx context.Context, req *driver.ReleaseRequest) error 
 	undo := q.undo
 	q.mu.Unlock()
 	if undo != nil {
-		if err := undo(req.Ref); err != nil {
+		if err := undo([]driver.Ref{req.Ref}); err != nil {
 			return err
 		}
 	}
 	return q.Driver.Release(ctx, req)
+}
+
+func (q *queued) Leave(ctx context.Context, key string, left []driver.Leaving) error {
+	q.mu.Lock()
+	q.undos++
+	undo, drop := q.undo, q.drop
+	q.mu.Unlock()
+	if drop {
+		return nil
+	}
+	if undo != nil {
+		refs := make([]driver.Ref, len(left))
+		for i, l := range left {
+			refs[i] = l.Request.Ref
+		}
+		if err := undo(refs); err != nil {
+			return err
+		}
+	}
+	return q.Driver.Leave(ctx, key, left)
 }
 
 func (q *queued) released() int {
@@ -190,7 +211,12 @@ func (r *lineRig) shut(c *holdlock.Client) {
 
 func (r *lineRig) lock(c *holdlock.Client, opts holdlock.LockOptions) *holdlock.Lock {
 	r.Helper()
-	l, err := c.NewLock("job", &opts)
+	return r.named(c, "job", opts)
+}
+
+func (r *lineRig) named(c *holdlock.Client, name string, opts holdlock.LockOptions) *holdlock.Lock {
+	r.Helper()
+	l, err := c.NewLock(name, &opts)
 	if err != nil {
 		r.Fatal(err)
 	}

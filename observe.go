@@ -85,7 +85,7 @@ const (
 	// Released: a lease was given back.
 	Released EventKind = "released"
 	// Unreleased: giving back a lease, or what an unclear acquire may have won, failed and is tried again in the background
-	// until its TTL has passed.
+	// until its TTL has passed; or leaving the line did, which is told once for all places of a key, and tried until it succeeds.
 	Unreleased EventKind = "unreleased"
 	// BrokenByUs: this client's Break ended somebody's term.
 	BrokenByUs EventKind = "broken"

@@ -93,7 +93,9 @@ type AcquireRequest struct {
 	// BackStop says that the caller has a Watch on the key and asks only because hints can get lost. Then a refusal that the
 	// driver has had for this key during the last two seconds will do as the answer, if the term in it has not run out since.
 	BackStop bool
-	Once     *Claim // nil, or what makes the term a run of a job; only for a driver that is a Journal
+	// First says that nothing was asked with this Ref before, so that an Enqueue need not look through the line for its place.
+	First bool
+	Once  *Claim // nil, or what makes the term a run of a job; only for a driver that is a Journal
 }
 
 // RenewRequest is the input of Driver.Renew.

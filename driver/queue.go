@@ -19,7 +19,7 @@ const Alive = 3 * time.Second
 //
 //	Enqueue ──► place ──► the key is freed: the first place whose driver is alive becomes the term, for min(TTL, Provisional),
 //	                      and a Push goes to its driver; Renew or Attend confirms it, which re-arms the full TTL
-//	            place ──► Release: it is dropped
+//	            place ──► Leave, or Release: it is dropped
 //
 // A free key with places passes to the first live one of them whatever comes next: Enqueue, Acquire, Attend, Break with
 // Now, and Release also of a term that is gone, all begin with that. So Acquire of such a key is *HeldError.
@@ -40,11 +40,24 @@ type Queue interface {
 	// those of Enqueue. A place whose term has begun is confirmed in the same step.
 	Attend(ctx context.Context, reqs []*AcquireRequest) []Standing
 
+	// Leave gives up requests of this driver for one key that nobody wants to hear of any more, many in one call: those who wait for a time only
+	// come and go faster than a store can be asked for one of them. For each it does what Release with Undo does. The places of
+	// some hundreds are dropped before a term that one of them has become is ended, so that it passes on to none of them. What each of them costs
+	// must not grow with the line by more than the search for its place. nil: none of them stands in line or is the current
+	// term. After an error any of them may, and it is safe to ask again.
+	Leave(ctx context.Context, key string, left []Leaving) error
+
 	// Listen makes hear be called with what is pushed to this driver from now on, until Close. hear must return at once and
 	// must not call the driver. It is called with the zero Push when messages may have been lost, so that the caller attends.
 	// Listen returns when the store is set to push; calling it again while it is, costs nothing. An error means that nothing
 	// will be pushed: waiters are told by Attend alone.
 	Listen(ctx context.Context, hear func(Push)) error
+}
+
+// A Leaving is a request that is given up.
+type Leaving struct {
+	Request  *AcquireRequest // as it was, but for Floor
+	Answered bool            // it cannot arrive any more, see ReleaseRequest.Answered
 }
 
 // A Push tells that a place has become the current term.

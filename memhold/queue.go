@@ -2,6 +2,7 @@ package memhold
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -47,6 +48,21 @@ func (d *Driver) Attend(ctx context.Context, reqs []*driver.AcquireRequest) []dr
 		d.store.mu.Unlock()
 	}
 	return out
+}
+
+// Leave implements driver.Queue. No call returns while it can still take effect, so there is nothing to refuse.
+func (d *Driver) Leave(ctx context.Context, key string, left []driver.Leaving) error {
+	if err := d.usable(ctx, "leave", key); err != nil {
+		return err
+	}
+	nonces := make(map[string]bool, len(left))
+	for _, l := range left {
+		nonces[l.Request.Ref.Nonce] = true
+	}
+	d.store.mu.Lock()
+	defer d.store.mu.Unlock()
+	d.store.leaveAll(time.Now(), key, nonces)
+	return nil
 }
 
 // Listen implements driver.Queue.
@@ -109,6 +125,19 @@ func (s *Store) placeOf(ref driver.Ref) int {
 		}
 	}
 	return 0
+}
+
+// leaveAll drops places, and ends the term that one of them has become, as if it had never been.
+func (s *Store) leaveAll(now time.Time, key string, nonces map[string]bool) {
+	line := slices.DeleteFunc(s.lines[key], func(p *place) bool { return nonces[p.req.Ref.Nonce] })
+	if s.lines[key] = line; len(line) == 0 {
+		delete(s.lines, key)
+	}
+	if at := s.slots[key]; at != nil && at.taken(now) && at.term != nil && nonces[at.term.nonce] {
+		_ = s.release(now, &driver.ReleaseRequest{Ref: driver.Ref{Key: key, Nonce: at.term.nonce}, Undo: true}) // it is the current one
+		return
+	}
+	s.promote(now, key)
 }
 
 // leave drops a place and reports whether there was one.

@@ -115,7 +115,10 @@ func calls(s *script, key string) func(data []byte) bool {
 }
 
 // takes and gives are calls for turns that take or give back the lock of a key.
-func takes(d *Driver, key string) func(data []byte) bool { return turnsOf(d, key, "\r\nA", "\r\nW") }
+func takes(d *Driver, key string) func(data []byte) bool {
+	return turnsOf(d, key, "\r\nA", "\r\nW", "\r\nN")
+}
+
 func gives(d *Driver, key string) func(data []byte) bool { return turnsOf(d, key, "\r\nR") }
 
 func turnsOf(d *Driver, key string, kinds ...string) func(data []byte) bool {

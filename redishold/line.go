@@ -2,7 +2,9 @@ package redishold
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -13,6 +15,7 @@ import (
 // The line of waiters (driver.Queue) is a list beside the slot. acquire.lua puts a place at its end in the step in which it
 // finds the key taken; release.lua takes the first live one out and makes it the owner, both by promote in common.lua, which
 // also publishes to that process. So a release and an enqueue are all that a hand-over costs. attend.lua is the heartbeat.
+// giveup.lua takes many places out that are given up.
 //
 // There is no line with PlainKeys, because whoever uses those keys without holdlock would never get on, nor with Replicas,
 // because WAIT tells about the writes of its own connection and the hand-over was written by another.
@@ -111,6 +114,33 @@ func (d *Driver) standing(key string, reply any) (s driver.Standing, err error) 
 	}
 	return s, fmt.Errorf("the script answered %v", reply)
 }
+
+// Leave implements driver.Queue. A place is looked for by its own bytes, which the server does without a script.
+func (d *Driver) Leave(ctx context.Context, key string, left []driver.Leaving) error {
+	const verb = "leave"
+	if err := d.usable(ctx, verb, key); err != nil {
+		return err
+	}
+	for some := range slices.Chunk(left, leaveSize) {
+		args := make([]any, 1, 1+3*len(some))
+		args[0] = randomHex(8)
+		for _, l := range some {
+			holder, err := d.holder.json(l.Request.Holder)
+			if err != nil {
+				return d.failure(verb, key, err)
+			}
+			args = append(args, l.Request.Ref.Nonce, undoing(&driver.ReleaseRequest{Undo: true, Answered: l.Answered}), d.place(l.Request, holder))
+		}
+		reply, err := d.call(ctx, d.scripts.giveUp, d.withAll(key), args...)
+		if err := d.ended(verb, key, reply, err); err != nil && !errors.Is(err, driver.ErrGone) {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaveSize is how many requests one script gives up.
+const leaveSize = 512
 
 // Listen implements driver.Queue.
 func (d *Driver) Listen(ctx context.Context, hear func(driver.Push)) error {

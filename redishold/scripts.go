@@ -33,6 +33,8 @@ var (
 	luaWatch string
 	//go:embed lua/leave.lua
 	luaLeave string
+	//go:embed lua/giveup.lua
+	luaGiveUp string
 	//go:embed lua/ledger.lua
 	luaLedger string
 	//go:embed lua/attend.lua
@@ -55,8 +57,8 @@ type script struct {
 }
 
 type scripts struct {
-	acquire, renew, release, turn, breakTerm, look, watch, leave, attend, ledger *script
-	claim, finish, jobs, settle                                                  *script // of jobs; none with plain keys
+	acquire, renew, release, turn, breakTerm, look, watch, leave, attend, giveUp, ledger *script
+	claim, finish, jobs, settle                                                          *script // of jobs; none with plain keys
 }
 
 // newScripts makes the scripts of a driver, with the names of its channels and of what says that a process is alive. gate
@@ -73,12 +75,14 @@ func newScripts(plain bool, channel, alive, gate string) *scripts {
 	s := func(body string) *script { return newScript(head + body) }
 	all := &scripts{
 		acquire: s(luaAcquire), renew: s(luaRenew), release: s(luaRelease), breakTerm: s(luaBreak),
-		look: s(luaLook), watch: s(luaWatch), leave: s(luaLeave), attend: s(luaAttend), ledger: s(luaLedger),
+		look: s(luaLook), watch: s(luaWatch), leave: s(luaLeave), attend: s(luaAttend),
+		ledger: s(luaLedger),
 	}
 	if !plain {
 		// general is the scripts for one lock, behind a call that costs nothing as long as it is not made.
 		all.turn = newScript(names + "local function general(what, KEYS, ARGV)\n" + common +
 			"if what == 'R' then\n" + luaRelease + "else\n" + luaAcquire + "end\nend\n" + luaTurn)
+		all.giveUp = s("local function release(ARGV)\n" + luaRelease + "end\n" + luaGiveUp)
 		head += luaJob
 		within := func(name, body string) string { return "local function " + name + "()\n" + body + "\nend\n" }
 		all.claim, all.finish = s(within("acquire", luaAcquire)+luaClaim), s(within("release", luaRelease)+luaFinish)

@@ -15,7 +15,7 @@ import (
 // for many locks at a time: to enter a script and to ask for the time costs the server as much as the work for one lock. So
 // callers at the same time share not only the way to the server but also the call; see sharer. Each is packed in one text:
 //
-//	A or W  acquire; W takes a place in line if it has to wait
+//	A, W, N acquire; W takes a place in line if it has to wait, N likewise and cannot stand there already
 //	        nonce, 32; TTL in µs, 16 digits; floor, 16 digits; process, 16, of the place; holder, JSON
 //	R       release, at once
 //	        nonce, 32; id of this call, 16
@@ -44,7 +44,10 @@ func (d *Driver) turns() bool { return d.scripts.turn != nil }
 
 func (d *Driver) packAcquire(req *driver.AcquireRequest, holder string, wait bool) string {
 	what := byte('A')
-	if wait {
+	switch {
+	case wait && req.First:
+		what = 'N'
+	case wait:
 		what = 'W'
 	}
 	var b strings.Builder

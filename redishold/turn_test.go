@@ -39,6 +39,8 @@ func TestTurnsDecideAsTheScripts(t *testing.T) {
 		"held by this nonce":         "1H-" + soon + past + past + mine + "n" + tail,
 		"held by it, waited for":     "1H+" + soon + past + past + mine + "n" + tail,
 		"held by it, with undone":    "1H-" + soon + past + past + mine + "n" + tail + other + soon,
+		"held by other, undone":      "1H+" + soon + past + past + other + "n" + tail + strings.Repeat("c", 32) + soon,
+		"held by other, this undone": "1H-" + soon + past + past + other + "n" + tail + mine + soon,
 		"held by another":            "1H-" + soon + past + past + other + "n" + tail,
 		"lapsed, of this nonce":      "1H-" + past + past + past + mine + "n" + tail,
 		"lapsed, of another":         "1H-" + past + past + past + other + "n" + tail,
@@ -81,6 +83,9 @@ func TestTurnsDecideAsTheScripts(t *testing.T) {
 		"enqueue": func(d *Driver) string {
 			return grant(d.Enqueue(t.Context(), &driver.AcquireRequest{Ref: driver.Ref{Key: "k", Nonce: mine}, TTL: time.Minute}))
 		},
+		"enqueue, first": func(d *Driver) string {
+			return grant(d.Enqueue(t.Context(), &driver.AcquireRequest{Ref: driver.Ref{Key: "k", Nonce: mine}, TTL: time.Minute, First: true}))
+		},
 		"release": func(d *Driver) string {
 			err := d.Release(t.Context(), &driver.ReleaseRequest{Ref: driver.Ref{Key: "k", Nonce: mine}})
 			return fmt.Sprint(err, errors.Is(err, driver.ErrGone), errors.Is(err, driver.ErrBroken))
@@ -89,7 +94,7 @@ func TestTurnsDecideAsTheScripts(t *testing.T) {
 	for name, slot := range slots {
 		for verb, try := range tries {
 			for who, list := range lines {
-				if len(list) > 0 && !strings.Contains(slot, "+") {
+				if len(list) > 0 && !strings.Contains(slot, "+") || verb == "enqueue, first" && who == "this nonce" {
 					continue
 				}
 				var got [2]string

@@ -23,6 +23,7 @@ type bent struct {
 	jobs      func(context.Context, *driver.JobQuery) ([]driver.Job, error)
 	enqueue   func(context.Context, *driver.AcquireRequest) (driver.Grant, error)
 	attend    func(context.Context, []*driver.AcquireRequest) []driver.Standing
+	leave     func(context.Context, string, []driver.Leaving) error
 	listen    func(context.Context, func(driver.Push)) error
 	close     func() error
 
@@ -103,6 +104,13 @@ func (b *bent) Attend(ctx context.Context, reqs []*driver.AcquireRequest) []driv
 		return b.attend(ctx, reqs)
 	}
 	return b.queue().Attend(ctx, reqs)
+}
+
+func (b *bent) Leave(ctx context.Context, key string, left []driver.Leaving) error {
+	if b.leave != nil {
+		return b.leave(ctx, key, left)
+	}
+	return b.queue().Leave(ctx, key, left)
 }
 
 func (b *bent) Listen(ctx context.Context, hear func(driver.Push)) error {

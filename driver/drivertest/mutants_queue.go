@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -37,7 +38,87 @@ func queueMutants() []Mutant {
 			}
 		})
 	}
+	leaving := func(f func(b *bent, ctx context.Context, key string, left []driver.Leaving) error) func(driver.Driver) driver.Driver {
+		return bend(func(b *bent) {
+			b.leave = func(ctx context.Context, key string, left []driver.Leaving) error { return f(b, ctx, key, left) }
+		})
+	}
 	return []Mutant{
+		{
+			Name:  "lets one of those who leave stand",
+			Cases: []string{"R6/ManyLeaveTheLineAtOnce"},
+			Needs: queues,
+			Wrap: leaving(func(b *bent, ctx context.Context, key string, left []driver.Leaving) error {
+				return b.queue().Leave(ctx, key, left[1:])
+			}),
+		},
+		{
+			Name:  "lets those leave who stay",
+			Cases: []string{"R6/ManyLeaveTheLineAtOnce"},
+			Needs: queues,
+			Wrap: func(d driver.Driver) driver.Driver {
+				var all []driver.Leaving
+				return bend(func(b *bent) {
+					b.enqueue = func(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+						all = append(all, driver.Leaving{Request: req})
+						return b.queue().Enqueue(ctx, req)
+					}
+					b.leave = func(ctx context.Context, key string, _ []driver.Leaving) error {
+						return b.queue().Leave(ctx, key, all)
+					}
+				})(d)
+			},
+		},
+		{
+			Name:  "fails to leave what is left already",
+			Cases: []string{"R6/ManyLeaveTheLineAtOnce"},
+			Needs: queues,
+			Wrap: func(d driver.Driver) driver.Driver {
+				again := false
+				return leaving(func(b *bent, ctx context.Context, key string, left []driver.Leaving) error {
+					if again {
+						return driver.ErrGone
+					}
+					again = true
+					return b.queue().Leave(ctx, key, left)
+				})(d)
+			},
+		},
+		{
+			Name:  "leaves the line and not the key",
+			Cases: []string{"R6/WhatAPlaceHasBecomeIsLeft"},
+			Needs: queues,
+			Wrap: leaving(func(b *bent, ctx context.Context, key string, left []driver.Leaving) error {
+				term, stands := present(ctx, b.Driver, key)
+				left = slices.DeleteFunc(slices.Clone(left), func(l driver.Leaving) bool { return stands && l.Request.Ref.Nonce == term.Nonce })
+				return b.queue().Leave(ctx, key, left)
+			}),
+		},
+		{
+			Name:  "hands over to those who leave with the holder",
+			Cases: []string{"R6/WhatAPlaceHasBecomeIsLeft"},
+			Needs: queues,
+			Wrap: leaving(func(b *bent, ctx context.Context, key string, left []driver.Leaving) error {
+				for i := range left {
+					if err := b.queue().Leave(ctx, key, left[i:i+1]); err != nil {
+						return err
+					}
+				}
+				return nil
+			}),
+		},
+		{
+			Name:  "takes whoever leaves for one that cannot arrive any more",
+			Cases: []string{"R6/WhatWasLeftGetsNoPlace"},
+			Needs: func(d driver.Driver) bool { return queues(d) && refusesUndone(d) },
+			Wrap: leaving(func(b *bent, ctx context.Context, key string, left []driver.Leaving) error {
+				left = slices.Clone(left)
+				for i := range left {
+					left[i].Answered = true
+				}
+				return b.queue().Leave(ctx, key, left)
+			}),
+		},
 		{
 			Name:  "enqueues although the key is free",
 			Cases: []string{"R6/EnqueueOfAFreeKeyGrants"},

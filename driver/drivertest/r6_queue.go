@@ -3,6 +3,7 @@ package drivertest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -196,6 +197,86 @@ var queueCases = []testCase{
 		// The second time it is gone, as everything is that does not stand.
 		r.gone("Release of a place that was left", l.d.Release(r.ctx, &driver.ReleaseRequest{Ref: first.req.Ref}))
 	}},
+	{"R6/ManyLeaveTheLineAtOnce", func(r *rig) {
+		l, other := r.line(), r.line()
+		if l == nil {
+			return
+		}
+		t := r.acquire(r.open(), "k", r.long)
+		var left, stay []*spot
+		for i := range 12 {
+			if p := r.enqueue([]*line{l, other}[i/6], "k", r.long, i+1); i%6 == 3 {
+				stay = append(stay, p)
+			} else {
+				left = append(left, p)
+			}
+		}
+		never := &spot{l: l, req: r.request("k", r.long)}
+		for range 2 { // the second time, if its answer was lost
+			r.leave(l, append(slices.Clone(left[:5]), never)...)
+			r.leave(other, left[5:]...)
+		}
+		for _, p := range append(left, never) {
+			if s := r.attend(p); s != (driver.Standing{}) {
+				r.Errorf("R6: a place that was left is told %+v", s)
+			}
+		}
+		for i, p := range stay {
+			if s := r.attend(p); s.Place != i+1 {
+				r.Errorf("R6: who stays is told %+v, want place %d", s, i+1)
+			}
+		}
+		r.release(t)
+		r.handedOver(stay[0])
+		r.refused(r.open(), "k")
+	}},
+	{"R6/WhatAPlaceHasBecomeIsLeft", func(r *rig) {
+		l := r.line()
+		if l == nil {
+			return
+		}
+		t := r.acquire(r.open(), "k", r.long)
+		var left []*spot
+		for i := range 3 {
+			left = append(left, r.enqueue(l, "k", r.long, i+1))
+		}
+		stays := r.enqueue(l, "k", r.long, 4)
+		r.release(t)
+		l.pushed(left[0])
+		r.leave(l, left...)
+		if g := r.handedOver(stays); g.Previous != driver.Released {
+			r.Errorf("R6: behind a term that was left the next in line is told that the one before was %v", g.Previous)
+		}
+		l.pushed(stays)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, p := range left[1:] {
+			if _, ok := l.by[p.req.Ref.Nonce]; ok {
+				r.Errorf("R6: the key was handed over to one that left in the same call")
+			}
+		}
+	}},
+	{"R6/WhatWasLeftGetsNoPlace", func(r *rig) {
+		l := r.line()
+		if l == nil || !r.h.Overtaken {
+			return
+		}
+		var late []*spot
+		for range 3 {
+			late = append(late, &spot{l: l, req: r.request("k", r.long)})
+		}
+		r.leave(l, late...)
+		t := r.acquire(r.open(), "k", r.long)
+		for _, p := range late {
+			_, err := l.q.Enqueue(r.ctx, p.req)
+			if held := (*driver.HeldError)(nil); errors.As(err, &held) && held.Place > 0 {
+				r.Errorf("R6: a request that was left before it arrived got place %d", held.Place)
+			}
+		}
+		r.release(t)
+		r.late(l.d, late[0].req)
+		r.acquire(l.d, "k", r.long)
+	}},
 	{"R6/ASilentProcessIsSkipped", func(r *rig) {
 		l, dead := r.line(), r.line()
 		if l == nil {
@@ -311,6 +392,18 @@ func (r *rig) lapsingTerm(l *line, key string) (term, *spot) {
 		if err := l.d.Release(r.ctx, &driver.ReleaseRequest{Ref: p.req.Ref}); err != nil {
 			r.Fatalf("Release: %v", err)
 		}
+	}
+}
+
+// leave gives up places whose requests may still arrive.
+func (r *rig) leave(l *line, spots ...*spot) {
+	r.Helper()
+	var left []driver.Leaving
+	for _, p := range spots {
+		left = append(left, driver.Leaving{Request: p.req})
+	}
+	if err := l.q.Leave(r.ctx, "k", left); err != nil {
+		r.Fatalf("R6: Leave: %v", err)
 	}
 }
 

@@ -101,6 +101,7 @@ func (r *rig) failing(d driver.Driver, ctx context.Context, held term, want erro
 		_, err := q.Enqueue(ctx, r.request("held", r.long))
 		check("Enqueue", err)
 		check("Attend", q.Attend(ctx, []*driver.AcquireRequest{r.request("held", r.long)})[0].Err)
+		check("Leave", q.Leave(ctx, "held", []driver.Leaving{{Request: &driver.AcquireRequest{Ref: held.ref, TTL: r.long}}}))
 		check("Listen", q.Listen(ctx, func(driver.Push) {}))
 	}
 	if l, ok := driver.As[driver.Lister](d); ok {

@@ -28,6 +28,7 @@ const (
 	Settle     Op = "settle"
 	Enqueue    Op = "enqueue"
 	Attend     Op = "attend"
+	Leave      Op = "leave"
 	Listen     Op = "listen"
 
 	UpdateRecords Op = "update records"

@@ -250,6 +250,7 @@ func TestEveryCallCanGoWrong(t *testing.T) {
 		faultdriver.Watch:   func() error { _, _, err := d.Watch(bg, "k"); return err },
 		faultdriver.Enqueue: func() error { _, err := d.Enqueue(bg, request(1)); return err },
 		faultdriver.Attend:  func() error { return d.Attend(bg, []*driver.AcquireRequest{request(1)})[0].Err },
+		faultdriver.Leave:   func() error { return d.Leave(bg, "k", []driver.Leaving{{Request: request(1)}}) },
 		faultdriver.Listen:  func() error { return d.Listen(bg, func(driver.Push) {}) },
 		faultdriver.UpdateRecords: func() error {
 			return d.UpdateRecords(bg, 1, []string{"a"}, func(_ string, old []byte) []byte { return old })

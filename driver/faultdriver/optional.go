@@ -127,6 +127,18 @@ func (d *Driver) Attend(ctx context.Context, reqs []*driver.AcquireRequest) []dr
 	return out
 }
 
+// Leave implements driver.Queue.
+func (d *Driver) Leave(ctx context.Context, key string, left []driver.Leaving) error {
+	_, err := call(ctx, d.plan(Leave, key), func(ctx context.Context) (struct{}, error) {
+		queue, err := inner[driver.Queue](d, Leave)
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, queue.Leave(ctx, key, left)
+	})
+	return err
+}
+
 // Listen implements driver.Queue. See Fault.Lose for what can happen to pushes; Ghost and After do not apply.
 func (d *Driver) Listen(ctx context.Context, hear func(driver.Push)) error {
 	p := d.plan(Listen, "")

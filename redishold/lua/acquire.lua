@@ -27,8 +27,11 @@ if s then
       if find(n.err, 'WRONGTYPE', 1, true) then return {'L'} end
       return n
     end
-    local may = redis.pcall('LPOP', line, 0)  -- whoever stands in line has to be able to pass the key on
-    if may and may.err then return {err = may.err .. ' (LPOP)'} end
+    -- Whoever stands in line has to be able to pass the key on, and to leave.
+    for _, c in ipairs({{'LPOP', line, 0}, {'LREM', line .. ':none', 0, ''}, {'LRANGE', line, 1, 0}}) do
+      local may = redis.pcall(unpack(c))
+      if type(may) == 'table' and may.err then return {err = may.err .. ' (' .. c[1] .. ')'} end
+    end
     redis.call('PEXPIRE', line, LINE)  -- before, so that who lacks the right leaves no line without expiry
     if flag ~= '+' then redis.call('SETRANGE', KEYS[1], 2, '+') end  -- likewise, so that no place stands there that no release looks for
     n = n and n + 1 or redis.call('RPUSH', line, place)

@@ -44,6 +44,11 @@ local function live(undone)
   return sub(undone, math.max(i, #undone - 3071))  -- 64 at most
 end
 
+-- none is the slot of a key that has had no term. Something may stand beside it.
+local function none(undone)
+  return '1N+' .. digits(0) .. digits(0) .. digits(0) .. format('%032d', 0) .. 'n\n\n\n\n' .. undone
+end
+
 -- how long the slot is kept, in ms
 local function keep(s)
   if state(s) == 'N' then return UNDONE end

@@ -3,9 +3,27 @@
 local mine, cool, call, undo = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4] ~= '0'
 local tomb = ARGV[4] == '1' and mine .. digits(now + UNDONE * 1000) or ''
 local s = load(1)
+
+-- leave takes who gives up waiting out of the line, also where there is no slot. It says whether he stood there, or what the server has refused.
+local function leave()
+  if STRIDE ~= 1 then return false end
+  local places = redis.pcall('LRANGE', KEYS[2], 0, -1)
+  if places.err and not find(places.err, 'WRONGTYPE', 1, true) then return false, places end
+  for _, e in ipairs(places) do
+    if type(e) == 'string' and sub(e, 1, 32) == mine then
+      redis.call('LREM', KEYS[2], 1, e)
+      return true
+    end
+  end
+  return false
+end
+
 if not s then
-  if tomb ~= '' then put(KEYS[1], '1N+' .. digits(0) .. digits(0) .. digits(0) .. format('%032d', 0) .. 'n\n\n\n\n' .. tomb) end
-  return {'g'}
+  if tomb ~= '' then put(KEYS[1], none(tomb)) end
+  local stood, failed = leave()
+  if failed then return failed end
+  if STRIDE == 1 then promote(KEYS[1], KEYS[2], load(1)) end
+  return {stood and 'K' or 'g'}
 end
 if sub(s, 1, 1) ~= '1' then return {'V', sub(s, 1, 20)} end
 if holds(s, mine) then
@@ -39,17 +57,9 @@ if tomb ~= '' and state(s) ~= 'F' and not find(s, mine, 85, true) then
   s = sub(s, 1, 84) .. '\n' .. holder .. '\n' .. broken .. '\n' .. prior .. '\n' .. live(undone) .. tomb
   put(KEYS[1], s, true)
 end
-if STRIDE == 1 then
-  -- Whoever gives up waiting leaves the line. If the key is free it passes on.
-  local places = redis.pcall('LRANGE', KEYS[2], 0, -1)
-  if places.err and not find(places.err, 'WRONGTYPE', 1, true) then return places end
-  for _, e in ipairs(places) do
-    if type(e) == 'string' and sub(e, 1, 32) == mine then
-      redis.call('LREM', KEYS[2], 1, e)
-      answer = {'K'}
-      break
-    end
-  end
-  if free(s) <= now and beside(s) == '+' then promote(KEYS[1], KEYS[2], s) end
-end
+local stood, failed = leave()
+if failed then return failed end
+if stood then answer = {'K'} end
+-- If the key is free it passes on.
+if STRIDE == 1 and free(s) <= now and beside(s) == '+' then promote(KEYS[1], KEYS[2], s) end
 return answer

@@ -12,10 +12,10 @@ local now = time[1] .. sub('00000' .. time[2], -6)
 -- A clock that is far off has other than ten digits, or leaves no tokens.
 local sane = #time[1] == 10 and now < '9007199250000000'
 
--- held says whether a slot holds a term that stands, with nothing undone.
+-- held says whether a slot holds a term that stands.
 local function held(s)
   local free = sub(s, 4, 19)
-  return sub(s, 1, 2) == '1H' and sub(s, -1) == '\n' and free > now and free <= '9999999999999999' -- there are no letters in it
+  return sub(s, 1, 2) == '1H' and free > now and free <= '9999999999999999' -- there are no letters in it
 end
 
 -- enqueue takes a place at the end of the line. What fails is left to general, which finds what was done.
@@ -23,7 +23,8 @@ local function enqueue(key, a, s)
   local line, process, flag = key .. ':q', sub(a, 66, 81), sub(s, 3, 3)
   local place = sub(a, 2, 33) .. process .. sub(a, 34, 49) .. sub(a, 82)
   local may = ask('LPOP', line, '0')
-  if may and may.err or ask('LPOS', line, place) or type(ask('PEXPIRE', line, '30000')) ~= 'number' then return nil end
+  if may and may.err or ask('LREM', line .. ':none', '0', '') ~= 0 or ask('LRANGE', line, '1', '0').err or
+    sub(a, 1, 1) == 'W' and ask('LPOS', line, place) or type(ask('PEXPIRE', line, '30000')) ~= 'number' then return nil end
   if flag ~= '+' and type(ask('SETRANGE', key, 2, '+')) ~= 'number' then return nil end
   local n = ask('RPUSH', line, place)
   if type(n) ~= 'number' then return nil end
@@ -35,7 +36,8 @@ end
 local lasts, till, keep
 local function take(key, a)
   local s = ask('GET', key)
-  if sub(a, 1, 1) == 'W' and type(s) == 'string' and held(s) and sub(s, 52, 83) ~= sub(a, 2, 33) then
+  local what = sub(a, 1, 1)
+  if what ~= 'A' and type(s) == 'string' and held(s) and not string.find(s, sub(a, 2, 33), 52, true) then -- nor is it undone
     return nil, enqueue(key, a, s)
   end
   local mine, token, floor = sub(a, 2, 33), now, sub(a, 50, 65)
@@ -85,7 +87,7 @@ end
 local function give(key, a)
   local s = ask('GET', key)
   local mine = sub(a, 2, 33)
-  if type(s) ~= 'string' or not held(s) or sub(s, 52, 83) ~= mine then return nil end
+  if type(s) ~= 'string' or not held(s) or sub(s, -1) ~= '\n' or sub(s, 52, 83) ~= mine then return nil end
   if sub(s, 3, 3) == '+' then return pass(key, s) end
   local new, r = '1R-0000000000000000' .. sub(s, 20, 35) .. sub(a, 34, 49) .. mine .. 'n\n\n\n\n', nil
   if sub(s, 4, 13) - time[1] < 3600 then
@@ -121,7 +123,7 @@ for i = 1, #ARGV do
       args = {mine, '0', sub(a, 34, 49), '0'}
     else
       args = {mine, sub(a, 34, 49), sub(a, 50, 65), sub(a, 82)}
-      if what == 'W' then args[5] = mine .. sub(a, 66, 81) .. sub(a, 34, 49) .. sub(a, 82) end
+      if what ~= 'A' then args[5] = mine .. sub(a, 66, 81) .. sub(a, 34, 49) .. sub(a, 82) end
     end
     local done
     done, answer = pcall(general, what, {key, key .. ':q', key .. ':w'}, args)

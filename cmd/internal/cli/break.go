@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/holdlock/holdlock"
 )
@@ -42,7 +43,7 @@ func (b *breakCmd) Run(g *globals) error {
 				return err
 			}
 			g.say("dry-run", fmt.Sprintf("nothing was changed; to end this term: holdlock break%s --token %d --reason WHY %s",
-				g.again(), info.Token, lockName(name, key)), nil)
+				g.again(), info.Token, lockWord(name, key)), nil)
 			return nil
 		}
 		by := user() + ": " + b.Reason
@@ -75,6 +76,17 @@ func (g *globals) again() string {
 		b.WriteString(" --namespace " + shellWord(g.Namespace))
 	}
 	return b.String()
+}
+
+// lockWord names a lock as a shell reads it, unless a terminal would not show that as it is.
+func lockWord(name, key string) string {
+	if key != "" {
+		name += "/" + key
+	}
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return readable(name)
+	}
+	return shellWord(name)
 }
 
 // shellWord is a word as a shell reads it.

@@ -21,3 +21,18 @@ func TestBreakRepeatsTheStore(t *testing.T) {
 		}
 	}
 }
+
+func TestLockWordCanBePasted(t *testing.T) {
+	for _, c := range []struct{ name, key, want string }{
+		{"nightly", "", "nightly"},
+		{"charge-card", "42", "charge-card/42"},
+		{"a'b", "", `'a'\''b'`},
+		{"a b", "$HOME*", `'a b/$HOME*'`},
+		{`a"b`, "", `'a"b'`},
+		{"a\nb", "", `"a\nb"`}, // not what a shell reads, but no terminal acts on it
+	} {
+		if got := lockWord(c.name, c.key); got != c.want {
+			t.Errorf("lockWord(%q, %q) = %s, want %s", c.name, c.key, got, c.want)
+		}
+	}
+}

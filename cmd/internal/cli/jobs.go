@@ -151,7 +151,7 @@ func (s *jobsSettleCmd) Run(g *globals) error {
 			info, err := g.showJob(ctx, c, name, key)
 			if err == nil && info.Job.State != 0 {
 				g.say("dry-run", fmt.Sprintf("nothing was changed; to settle this job: holdlock jobs settle --token %d --reason WHY "+
-					"--done %s, or with --run-again", info.Job.Token, lockName(name, key)), nil)
+					"--done %s, or with --run-again", info.Job.Token, lockWord(name, key)), nil)
 			}
 			return err
 		}

@@ -129,7 +129,11 @@ func (r *runCmd) Run(g *globals) error {
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.Background(), min(time.Second, g.Timeout))
+		patience := time.Second
+		if !s.again { // nothing was run, and the counts and the closing take their time too
+			patience /= 3
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), min(patience, g.Timeout))
 		defer cancel()
 		_ = client.Shutdown(ctx) // what is left is left to expire, and was told
 	}()
