@@ -51,7 +51,8 @@ func (w *worker) publish(ctx context.Context) error {
 	defer all.Wait()
 	defer publisher.Close() // who waits for a channel gets an error
 	defer stop()
-	for cuts := range 10 {
+	const most = 10
+	for cuts := range most + 1 {
 		for i := range sent {
 			before := sent[i].Load()
 			for give := time.Now().Add(time.Minute); sent[i].Load() <= before; time.Sleep(time.Millisecond) {
@@ -60,7 +61,9 @@ func (w *worker) publish(ctx context.Context) error {
 				}
 			}
 		}
-		_ = (*conn.Load()).Close()
+		if cuts < most { // the framework's Close hangs if the connection is cut just before it
+			_ = (*conn.Load()).Close()
+		}
 	}
 	return nil
 }

@@ -42,7 +42,8 @@ type Options struct {
 // Config returns the settings of a publisher by which messages come back to the queue that subscriber, the settings of a subscriber,
 // makes of the same topic. A subscriber that could not read what comes back is refused (holdlock.ErrInvalid): it needs Marshaler, which is tried on
 // a message made for that. Publish waits until the broker has the message. It opens a channel for each, whatever Publish.ChannelPoolSize says: with a
-// pool, publishers of watermill-amqp 3.0 can wait for ever once their connection was cut.
+// pool, publishers of watermill-amqp 3.0 can wait for ever once their connection was cut. Their Close can, too, if the connection is cut at that very
+// moment: do not let the end of a program depend on it.
 func Config(subscriber amqp.Config, opts *Options) (amqp.Config, error) {
 	var o Options
 	if opts != nil {
