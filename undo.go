@@ -65,7 +65,6 @@ type undo struct {
 	until     time.Time      // the term has ended by itself by then; nothing for a place
 	ends      time.Time      // if work under it has ended: when the store may let the term end by itself; else zero
 	tries     int
-	sent      bool // and not answered yet
 }
 
 // maxUndos bounds the memory, of some 400 bytes each. Those who wait for a tenth of a second each are 10,000 in a second of a
@@ -154,11 +153,14 @@ func (u *undoer) granted(nonce string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	job := u.places[nonce]
-	if job == nil || job.sent {
+	if job == nil {
 		return
 	}
 	g := u.keys[storeKey(job.lock.name, job.lock.key)]
 	i := slices.Index(g.leaves, job)
+	if i < 0 { // it is under way
+		return
+	}
 	g.leaves = slices.Insert(slices.Delete(g.leaves, i, i+1), 0, job)
 	if g.tries > 0 {
 		u.recovered()

@@ -137,9 +137,6 @@ func (u *undoer) take(g *undos, now time.Time) *undoCall {
 	}
 	c.jobs = slices.Clone((*from)[:n])
 	*from = slices.Delete(*from, 0, n)
-	for _, job := range c.jobs {
-		job.sent = true
-	}
 	g.calls++
 	if c.retry {
 		u.retries++
@@ -269,7 +266,6 @@ func (u *undoer) judge(c *undoCall, err error) (told bool, left []*undo) {
 		u.retries--
 	}
 	for _, job := range c.jobs {
-		job.sent = false
 		job.tries++
 	}
 	gone, closed, stopped := errors.Is(err, driver.ErrGone), errors.Is(err, driver.ErrClosed), u.ctx.Err() != nil

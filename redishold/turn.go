@@ -2,6 +2,8 @@ package redishold
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -62,13 +64,10 @@ func (d *Driver) packAcquire(req *driver.AcquireRequest, holder string, wait boo
 }
 
 func packRelease(nonce string) string {
-	const digits = "0123456789abcdef"
 	var b [1 + 32 + 16]byte
-	out := append(append(b[:0], 'R'), nonce...)
-	for id, i := rand.Uint64(), 0; i < 16; id, i = id>>4, i+1 { // to be told from others, and no secret
-		out = append(out, digits[id%16])
-	}
-	return string(out)
+	var id [8]byte
+	binary.BigEndian.PutUint64(id[:], rand.Uint64()) // to be told from others, and no secret
+	return string(hex.AppendEncode(append(append(b[:0], 'R'), nonce...), id[:]))
 }
 
 // grant is the grant of a word; see turn.lua.
