@@ -139,6 +139,15 @@ func (c *Client) end() {
 	}
 }
 
+// running returns ErrShutdown if the client has ended.
+func (c *Client) running() error {
+	err := c.begin()
+	if err == nil {
+		c.end()
+	}
+	return err
+}
+
 // gone is the error of a caller whose ctx has ended. It is ErrShutdown as well on a client that is shut down, so that an adapter can find that
 // out without asking the store.
 func (c *Client) gone(ctx context.Context) error {

@@ -124,3 +124,16 @@ func ExampleInvalidError() {
 	// lock name "charge/7" is not allowed: it contains a slash; put what varies into a key with For
 	// TTL 1ms is not allowed: at least 100ms on this store
 }
+
+// A lock that its store cannot protect is found when the program starts, and not when the first job does not run.
+func ExampleLock_Usable() {
+	ctx := context.Background()
+	locks, _ := memhold.Open(nil)
+	defer locks.Shutdown(ctx)
+	payouts, err := locks.NewLock("payouts", &holdlock.LockOptions{DoubleRun: holdlock.Harmful})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(errors.Is(payouts.Usable(), holdlock.ErrRefused))
+	// Output: true
+}

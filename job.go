@@ -61,25 +61,7 @@ func (l *Lock) jobError(e *driver.JobError) *JobError {
 // Errors are those of Do before its work, and *JobError. ErrUnsupported: the store keeps no records.
 func (l *Lock) Claim(ctx context.Context, claim driver.Claim, wait time.Duration) (*Lease, error) {
 	c := l.c
-	if l.keyErr != nil {
-		return nil, l.keyErr
-	}
-	if err := l.notInShadow("a job that runs once has no shadow mode: its record skips the second run",
-		"use Do for the experiment"); err != nil {
-		return nil, err
-	}
-	if err := checkClaim(&claim); err != nil {
-		return nil, err
-	}
-	if c.journal == nil {
-		return nil, fmt.Errorf("job %s cannot be run once: store %s keeps no records of jobs: %w; use one that does, such as "+
-			"redishold on one server, or sqlitehold (docs/promises.md, column \"records\")", describe(l.name, l.key), c.traits.Location, ErrUnsupported)
-	}
-	e := entryLease
-	if claim.OnLapse == driver.Hold {
-		e = entryHold
-	}
-	if err := l.permit(e); err != nil {
+	if err := l.claimable(&claim); err != nil {
 		return nil, err
 	}
 	if err := c.begin(); err != nil { // ended by Finish or Release, so that Shutdown does not close the store before
@@ -108,6 +90,35 @@ func (l *Lock) Claim(ctx context.Context, claim driver.Claim, wait time.Duration
 		c.emit(Event{Kind: Rerun, Name: l.name, Key: l.key, Token: lease.token, Job: lease.job})
 	}
 	return lease, nil
+}
+
+// Claimable is Usable for Claim: it says, without asking the store, whether such a claim is allowed at all.
+func (l *Lock) Claimable(claim driver.Claim) error {
+	if err := l.claimable(&claim); err != nil {
+		return err
+	}
+	return l.c.running()
+}
+
+func (l *Lock) claimable(claim *driver.Claim) error {
+	if l.keyErr != nil {
+		return l.keyErr
+	}
+	if err := l.notInShadow("a job that runs once has no shadow mode: its record skips the second run",
+		"use Do for the experiment"); err != nil {
+		return err
+	}
+	if err := checkClaim(claim); err != nil {
+		return err
+	}
+	if l.c.journal == nil {
+		return fmt.Errorf("job %s cannot be run once: store %s keeps no records of jobs: %w; use one that does, such as "+
+			"redishold on one server, or sqlitehold (docs/promises.md, column \"records\")", describe(l.name, l.key), l.c.traits.Location, ErrUnsupported)
+	}
+	if claim.OnLapse == driver.Hold {
+		return l.permit(entryHold)
+	}
+	return l.permit(entryLease)
 }
 
 func checkClaim(c *driver.Claim) error {

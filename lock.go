@@ -107,6 +107,18 @@ func (l *Lock) MinHold() time.Duration { return l.opts.MinHold }
 // Wait returns the Wait that the lock was declared with, for packages that cannot wait.
 func (l *Lock) Wait() time.Duration { return l.opts.Wait }
 
+// Usable says, without asking the store, whether an attempt to get the lock is allowed at all. If not it returns what each attempt would:
+// ErrInvalid, ErrRefused or ErrShutdown. Whoever runs work at set times asks when that is set up, and not at the first tick.
+func (l *Lock) Usable() error {
+	if l.keyErr != nil {
+		return l.keyErr
+	}
+	if err := l.permit(entryLease); err != nil {
+		return err
+	}
+	return l.c.running()
+}
+
 // Do runs fn while holding the lock: one attempt to get it, or LockOptions.Wait. fn runs on the caller's goroutine; its
 // context ends when ctx ends, and, with a *LostError as its cause, when the lease is lost, which is before the key can
 // pass to anyone else. Do waits for fn to return, always, and releases the lock after that, also if fn panics or calls

@@ -102,7 +102,11 @@ func TestHarmfulIsRefused(t *testing.T) {
 			{holdlock.LockOptions{DoubleRun: holdlock.Costly}, ""},
 		} {
 			before := r.drv.calls.Load()
-			err := r.lock(r.client, tt.opts).Do(t.Context(), func(context.Context, *holdlock.Lease) error { return nil })
+			lock := r.lock(r.client, tt.opts)
+			if usable := lock.Usable(); errors.Is(usable, holdlock.ErrRefused) != (tt.want != "") {
+				t.Errorf("%+v: Usable says %v", tt.opts, usable)
+			}
+			err := lock.Do(t.Context(), func(context.Context, *holdlock.Lease) error { return nil })
 			if tt.want == "" {
 				if err != nil {
 					t.Errorf("%+v: %v", tt.opts, err)

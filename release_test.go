@@ -332,6 +332,7 @@ func TestShutdown(t *testing.T) {
 			t.Errorf("TryAcquire after Shutdown: %v", err)
 		}
 		wantIs(t, "Do", l.Do(t.Context(), nil), holdlock.ErrShutdown)
+		wantIs(t, "Usable", l.Usable(), holdlock.ErrShutdown)
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, mode := range []holdlock.Mode{holdlock.Enforce, holdlock.Shadow} {

@@ -44,6 +44,9 @@ func TestHarmful(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if usable := once.Usable(lock, &once.Options{OnLapse: tt.policy}); (usable == nil) != tt.runs {
+			t.Errorf("case %d: Usable says %v; want it to run: %v", i, usable, tt.runs)
+		}
 		out, err := once.Do(ctx, lock, &once.Options{OnLapse: tt.policy}, ok(""))
 		if ran := out.Status == once.Ran && err == nil; ran != tt.runs || !ran && !errors.Is(err, holdlock.ErrRefused) {
 			t.Errorf("case %d: %v, %v; want it to run: %v", i, out.Status, err, tt.runs)

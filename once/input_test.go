@@ -123,6 +123,9 @@ func TestOptions(t *testing.T) {
 			"Keep": {Keep: -1}, "MaxRuns": {MaxRuns: -1}, "OnRunning": {OnRunning: 3}, "OnLapse": {OnLapse: 2}, "OnError": {OnError: 2},
 		} {
 			out, err := once.Do(ctx, a.job("17"), opts, never(t))
+			if usable := once.Usable(a.job("17"), opts); !errors.Is(usable, holdlock.ErrInvalid) {
+				t.Errorf("%s: Usable says %v", what, usable)
+			}
 			wants(t, what, out, err, once.NotRun, holdlock.ErrInvalid)
 			if !strings.Contains(err.Error(), what) {
 				t.Errorf("the error does not name %s: %v", what, err)
@@ -151,6 +154,9 @@ func TestAStoreWithoutRecords(t *testing.T) {
 		}
 		out, err := once.Do(ctx, lock, nil, never(t))
 		wants(t, "on a store without records", out, err, once.NotRun, holdlock.ErrUnsupported)
+		if usable := once.Usable(lock, nil); !errors.Is(usable, holdlock.ErrUnsupported) {
+			t.Errorf("Usable says %v", usable)
+		}
 		for _, part := range []string{"charge", "memory of process", "sqlitehold"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("the error does not name %q: %v", part, err)

@@ -124,6 +124,16 @@ func Do(ctx context.Context, lock *holdlock.Lock, opts *Options, fn func(ctx con
 	return out, nil
 }
 
+// Usable says, without asking the store, whether jobs of a lock can be run with these options at all. If not it returns what Do would before its
+// work: ErrInvalid, ErrRefused, ErrShutdown, or ErrUnsupported on a store that keeps no records. Whoever handles messages asks when that is set up.
+func Usable(lock *holdlock.Lock, opts *Options) error {
+	o, err := opts.fill()
+	if err != nil {
+		return err
+	}
+	return lock.Claimable(o.Claim())
+}
+
 // notRun is the outcome of a delivery that got no lease.
 func notRun(err error, onRunning OnRunning) (Outcome, error) {
 	var about *holdlock.JobError

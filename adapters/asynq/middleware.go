@@ -98,7 +98,7 @@ func New(client *holdlock.Client, cfg *asynq.Config, opts *Options) (*Jobs, erro
 	if err != nil {
 		return nil, fmt.Errorf("asynqonce: %w", err)
 	}
-	if err := usable(lock, &o.Once); err != nil {
+	if err := once.Usable(lock, &o.Once); err != nil {
 		return nil, fmt.Errorf("asynqonce: lock %s: %w", o.Name, err)
 	}
 	tasks, err := openTasks(o.Redis)
@@ -108,17 +108,6 @@ func New(client *holdlock.Client, cfg *asynq.Config, opts *Options) (*Jobs, erro
 	j := &Jobs{lock, o, tasks}
 	j.configure(cfg)
 	return j, nil
-}
-
-// usable finds out what can be known without the store: for a caller that is gone, once.Do checks all that it checks, and stops before it asks.
-func usable(lock *holdlock.Lock, policies *once.Options) error {
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err := once.Do(gone, lock.For("any"), policies, func(context.Context, *once.Run) ([]byte, error) { return nil, context.Canceled })
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
 }
 
 // Close closes the connections to the Redis of the queues. The server must have ended.

@@ -27,24 +27,10 @@ func check(lock *holdlock.Lock) error {
 	case lock.Wait() != 0:
 		return fmt.Errorf("cronlock: lock %s: Wait is %s; %w", lock.Name(), lock.Wait(), ErrWait)
 	}
-	if err := usable(lock); err != nil {
+	if err := lock.Usable(); err != nil {
 		return fmt.Errorf("cronlock: lock %s: %w", lock.Name(), err)
 	}
 	return nil
-}
-
-// usable finds out what can be known without the store: an attempt of a caller that is gone checks all that any does, and never gets the lock.
-func usable(lock *holdlock.Lock) error {
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err := lock.TryAcquire(gone)
-	switch {
-	case errors.Is(err, holdlock.ErrShutdown):
-		return holdlock.ErrShutdown
-	case errors.Is(err, context.Canceled):
-		return nil
-	}
-	return err
 }
 
 // Options are for Job and Wrapper; nil means all defaults.

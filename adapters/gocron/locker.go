@@ -64,24 +64,10 @@ func New(client *holdlock.Client, opts *Options) (*Locker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gocronlock: %w", err)
 	}
-	if err := usable(lock); err != nil {
+	if err := lock.Usable(); err != nil {
 		return nil, fmt.Errorf("gocronlock: lock %s: %w", name, err)
 	}
 	return &Locker{lock: lock, asked: map[string]time.Time{}}, nil
-}
-
-// usable finds out what can be known without the store: an attempt of a caller that is gone checks all that any does, and never gets the lock.
-func usable(lock *holdlock.Lock) error {
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err := lock.TryAcquire(gone)
-	switch {
-	case errors.Is(err, holdlock.ErrShutdown):
-		return holdlock.ErrShutdown
-	case errors.Is(err, context.Canceled):
-		return nil
-	}
-	return err
 }
 
 // Lock implements gocron.Locker: one attempt. With an error gocron skips this tick, and tells listeners of

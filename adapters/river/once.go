@@ -77,21 +77,10 @@ func Once(lock *holdlock.Lock, key KeyFunc, opts *OnceOptions) (rivertype.Worker
 	case o.Input != nil:
 		return nil, fmt.Errorf("riverlock: lock %s: Input is the same for all jobs; use CompareArgs", lock.Name())
 	}
-	if err := usable(lock, &m.opts.Once); err != nil {
+	if err := once.Usable(lock, &m.opts.Once); err != nil {
 		return nil, fmt.Errorf("riverlock: lock %s: %w", lock.Name(), err)
 	}
 	return m, nil
-}
-
-// usable finds out what can be known without the store: for a caller that is gone, once.Do checks all that it checks, and stops before it asks.
-func usable(lock *holdlock.Lock, policies *once.Options) error {
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err := once.Do(gone, lock.For("any"), policies, func(context.Context, *once.Run) ([]byte, error) { return nil, context.Canceled })
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
 }
 
 // pause checks how soon a job is to come back.

@@ -28,7 +28,7 @@ func Middleware(lock *holdlock.Lock, opts *Options) (message.HandlerMiddleware, 
 	if err != nil {
 		return nil, fmt.Errorf("watermillonce: lock %s: %w", lock.Name(), err)
 	}
-	if err := usable(lock, &o.Once); err != nil {
+	if err := once.Usable(lock, &o.Once); err != nil {
 		return nil, fmt.Errorf("watermillonce: lock %s: %w", lock.Name(), err)
 	}
 	again, err := Redeliver(&o.Redelivery)
@@ -41,17 +41,6 @@ func Middleware(lock *holdlock.Lock, opts *Options) (message.HandlerMiddleware, 
 }
 
 var errNoLock = fmt.Errorf("watermillonce: %w", &holdlock.InvalidError{What: "lock", Value: "nil", Why: "declare one with Client.NewLock"})
-
-// usable finds out what can be known without the store: for a caller that is gone, once.Do checks all that it checks, and stops before it asks.
-func usable(lock *holdlock.Lock, policies *once.Options) error {
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err := once.Do(gone, lock.For("any"), policies, func(context.Context, *once.Run) ([]byte, error) { return nil, context.Canceled })
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
-}
 
 // JobOf returns the lock that is the job of a message: lock with the key that opts make of it. The error is ErrNoKey if there is none, or one
 // that no lock can have.
