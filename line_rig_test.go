@@ -26,6 +26,8 @@ type queued struct {
 	attend func([]*driver.AcquireRequest) error // before a heartbeat reaches the store
 	undo   func([]driver.Ref) error             // before a call does that gives back
 	drop   bool                                 // what is given back is not, and it is said to be
+	slow   bool                                 // requests for places are not answered, and arrive by arrive
+	late   []*driver.AcquireRequest             //
 	beats  int
 	renews int
 	undos  int
@@ -63,6 +65,34 @@ func (q *queued) deliver() int {
 		hear(p)
 	}
 	return len(kept)
+}
+
+func (q *queued) Enqueue(ctx context.Context, req *driver.AcquireRequest) (driver.Grant, error) {
+	q.mu.Lock()
+	slow := q.slow
+	if slow {
+		q.late = append(q.late, req)
+	}
+	q.mu.Unlock()
+	if slow {
+		return driver.Grant{}, errAway
+	}
+	return q.Driver.Enqueue(ctx, req)
+}
+
+// arrive brings the requests for places that were slow, and returns how many now wait.
+func (q *queued) arrive(ctx context.Context) (n int) {
+	q.mu.Lock()
+	late := q.late
+	q.late, q.slow = nil, false
+	q.mu.Unlock()
+	for _, req := range late {
+		var held *driver.HeldError
+		if _, err := q.Driver.Enqueue(ctx, req); errors.As(err, &held) {
+			n++
+		}
+	}
+	return n
 }
 
 func (q *queued) Attend(ctx context.Context, reqs []*driver.AcquireRequest) []driver.Standing {

@@ -107,6 +107,57 @@ func TestR6AGrantForNobodyIsGivenBack(t *testing.T) {
 	})
 }
 
+// R6: a request for a place that arrives after it was given back, at a store that does not remember that any more, costs a call when
+// it is its turn, and not a claim. The twin has forgotten it as well.
+func TestR6ALatePlaceIsGivenBackAgain(t *testing.T) {
+	const n = 100
+	for _, twin := range []bool{false, true} {
+		inLine(t, func(r *lineRig) {
+			lease := r.hold()
+			patient := r.wait(r.Context(), r.lock(r.waiter, holdlock.LockOptions{})) // its heartbeats keep the process alive
+			r.q.mu.Lock()
+			r.q.slow, r.q.drop = true, true
+			r.q.mu.Unlock()
+			r.giveUpUnclear(n)
+			time.Sleep(time.Second)
+			r.q.mu.Lock()
+			r.q.drop = false
+			r.q.mu.Unlock()
+			if twin {
+				holdlock.ForgetRetired(r.waiter)
+			}
+			if got := r.q.arrive(r.Context()); got != n {
+				r.Fatalf("%d of %d late requests have got a place", got, n)
+			}
+			next := r.wait(r.Context(), r.lock(r.holder, holdlock.LockOptions{}))
+			at := time.Now()
+			release(r.T, lease)
+			g := <-patient
+			if g.err != nil || !g.at.Equal(at) {
+				r.Errorf("the first in line is granted %v after the release, %v", g.at.Sub(at), g.err)
+			}
+			at = time.Now()
+			release(r.T, g.lease)
+			g = <-next
+			if took := g.at.Sub(at); g.err != nil || took != 0 != twin {
+				r.Errorf("granted %v after the release, %v (the twin: %v); want a call for each late one, which take no time here", took, g.err, twin)
+			}
+			release(r.T, g.lease)
+		})
+	}
+}
+
+// giveUpUnclear makes n waits whose first call is not answered.
+func (r *lineRig) giveUpUnclear(n int) {
+	r.Helper()
+	l := r.lock(r.waiter, holdlock.LockOptions{})
+	for range n {
+		if g := <-r.wait(r.Context(), l); !errors.Is(g.err, holdlock.ErrUnknown) {
+			r.Errorf("a wait at a store that does not answer: %v", g.err)
+		}
+	}
+}
+
 // R2: a push that comes when the nonce has been reported, taken and is a lease ends nothing.
 func TestR2ALatePushEndsNoLease(t *testing.T) {
 	inLine(t, func(r *lineRig) {

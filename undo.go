@@ -15,7 +15,8 @@ import (
 // undoer gives back, in the background, what an unclear acquire may have won, what an unclear release may have kept, and the
 // places in line that are given up. A term is tried until the store answers or it would have ended anyway. A place has no such
 // end, for it lasts as long as its process sends heartbeats for others: it is tried until the store answers, or the process
-// has been silent for so long that its places are skipped.
+// has been silent for so long that its places are skipped. Nor has the claim of a run that never began: its record would say for ever
+// that it may have.
 //
 // It keeps them by key. Where the store keeps lines, one call gives up many of a key, so that neither their number nor the time of a
 // call makes the line grow. Failures are of a key too: a node of a Cluster may hang while the others do not. See undo_send.go for what
@@ -31,6 +32,7 @@ type undoer struct {
 	mu      sync.Mutex
 	keys    map[string]*undos // by key
 	places  map[string]*undo  // by nonce: what may be granted meanwhile
+	retired retired           // what was given back and may be granted all the same
 	ready   undoHeap          // keys with something to send
 	failing undoHeap          // likewise, whose last call failed
 	calls   []*undoCall       // under way, the oldest first
@@ -59,6 +61,7 @@ type undo struct {
 	lock      *Lock
 	nonce     string
 	acquire   bool           // what is unclear is its acquire, which may still be on its way
+	claim     bool           // that was of a run of a job, which the store withdraws with its term
 	place     bool           // it may stand in line
 	record    *driver.Record // of a run whose end is unclear, or nil
 	keepUntil time.Time      // the key stays taken until then (MinHold)
@@ -89,7 +92,8 @@ func (u *undoer) full() error {
 // addAcquire gives back a term that may exist, or may come to exist when a request arrives late, or likewise a place in line.
 // There was no work under it, so it does not keep its key.
 func (u *undoer) addAcquire(a *attempt, ref driver.Ref) {
-	u.add(ref.Key, &undo{lock: a.lock, nonce: ref.Nonce, acquire: true, place: a.line}, a.claim == nil)
+	claim := a.claim != nil
+	u.add(ref.Key, &undo{lock: a.lock, nonce: ref.Nonce, acquire: true, place: a.line, claim: claim}, !claim)
 }
 
 // addPlace gives back a place that the store has listed, or the term that it has become.
@@ -147,15 +151,20 @@ func (u *undoer) poke() {
 	}
 }
 
-// granted says that the store has granted a nonce: if that is to be given back, it is due before all others. It is not to be if it
-// is not here, since a nonce that somebody waits for or has is not.
+// granted says that the store has granted a nonce: if that is to be given back, it is due before all others, and if it was, it is once
+// more. It is not to be if it is not here, since a nonce that somebody waits for or has is not.
 func (u *undoer) granted(nonce string) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	job := u.places[nonce]
 	if job == nil {
+		lock := u.retired.lockOf(nonce)
+		u.mu.Unlock()
+		if lock != nil {
+			u.addPlace(lock, driver.Ref{Key: storeKey(lock.name, lock.key), Nonce: nonce})
+		}
 		return
 	}
+	defer u.mu.Unlock()
 	g := u.keys[storeKey(job.lock.name, job.lock.key)]
 	i := slices.Index(g.leaves, job)
 	if i < 0 { // it is under way

@@ -204,6 +204,8 @@ func (job *undo) over(now, last time.Time) bool {
 	switch {
 	case job.place:
 		return !last.IsZero() && now.After(last)
+	case job.claim:
+		return !last.IsZero() && now.After(last) && now.After(job.until)
 	case job.tries == 0:
 		return now.After(job.until)
 	}
@@ -272,6 +274,9 @@ func (u *undoer) judge(c *undoCall, err error) (told bool, left []*undo) {
 	if err == nil || gone || closed || stopped {
 		for _, job := range c.jobs {
 			u.forget(job)
+			if job.acquire && job.place {
+				u.retired.add(job.nonce, job.lock)
+			}
 			if closed || gone && !time.Now().Before(job.ends) || stopped && err != nil && !gone { // it has ended by itself before we got through, as far as we know
 				left = append(left, job)
 			}
@@ -295,14 +300,15 @@ func (u *undoer) judge(c *undoCall, err error) (told bool, left []*undo) {
 		if job.record != nil && unrecordable(err) { // then at least its lock is given back
 			job.record = nil
 		}
-		if job.acquire {
+		if job.acquire && !job.claim {
 			g.leaves = append(g.leaves, job)
 		} else {
 			g.terms = append(g.terms, job)
 		}
-		told = true
+		told = !job.claim || !g.told
+		g.told = g.told || job.claim
 	}
-	if len(g.terms) == 0 && c.many { // it may be tried for very long
+	if c.many && len(g.terms) == 0 || c.jobs[0].claim { // it may be tried for very long
 		pause = min(undoLast, undoPause<<min(g.tries-1, 10))
 	}
 	g.due = now.Add(jitter(pause))

@@ -71,7 +71,11 @@ func TestWhoKeepsNoRecords(t *testing.T) {
 
 // done runs a job whose work counts.
 func done(t *testing.T, l *holdlock.Lock, effects *atomic.Int64) (jobs.Outcome, error) {
-	return jobs.Do(t.Context(), l, nil, func(context.Context, *jobs.Run) ([]byte, error) {
+	return doneAs(t, l, nil, effects)
+}
+
+func doneAs(t *testing.T, l *holdlock.Lock, opts *jobs.Options, effects *atomic.Int64) (jobs.Outcome, error) {
+	return jobs.Do(t.Context(), l, opts, func(context.Context, *jobs.Run) ([]byte, error) {
 		effects.Add(1)
 		return []byte("receipt"), nil
 	})
@@ -147,6 +151,37 @@ func TestRepliesAboutJobsLost(t *testing.T) {
 		out, err = done(t, l, &effects)
 		if err != nil || out.Runs != 1 || effects.Load() != 1 || len(told.of(holdlock.Rerun)) != 0 {
 			t.Errorf("the next delivery: %+v, %v, %d effects", out, err, effects.Load())
+		}
+	})
+	t.Run("claim, and the store is away afterwards", func(t *testing.T) { // for longer than the term lasts
+		var effects atomic.Int64
+		var told events
+		l := newLock(t, open(t, p.Addr, &Options{Client: holdlock.ClientOptions{Observer: &told}}), "away", time.Second)
+		var claimed, away atomic.Bool
+		claim := calls(near.scripts.claim, "away")
+		p.SetScript(func(up bool, data []byte) testenv.Verdict {
+			switch {
+			case away.Load():
+				return testenv.Cut
+			case up && claim(data) && claimed.CompareAndSwap(false, true):
+				away.Store(true)
+				return testenv.LoseReply
+			}
+			return testenv.Pass
+		})
+		out, err := doneAs(t, l, &jobs.Options{OnLapse: jobs.Hold}, &effects)
+		if err == nil || !claimed.Load() || out.Status != jobs.NotRun || effects.Load() != 0 {
+			t.Fatalf("Do: %+v, %v (claimed: %v), %d effects; want an error and none", out, err, claimed.Load(), effects.Load())
+		}
+		testenv.Eventually(t, "it lapses", func() bool { j, _ := job("away"); return j.State == driver.JobLapsed })
+		away.Store(false)
+		testenv.Eventually(t, "the claim is withdrawn", func() bool { _, ok := job("away"); return !ok })
+		out, err = doneAs(t, l, &jobs.Options{OnLapse: jobs.Hold}, &effects)
+		if err != nil || out.Runs != 1 || effects.Load() != 1 || len(told.of(holdlock.Rerun)) != 0 {
+			t.Errorf("the next delivery: %+v, %v, %d effects", out, err, effects.Load())
+		}
+		if n := len(told.of(holdlock.Unreleased)); n != 1 {
+			t.Errorf("it was told %d times that the claim is still to be withdrawn, want once", n)
 		}
 	})
 	t.Run("without an undo it is a lapse", func(t *testing.T) { // or the test above tells nothing

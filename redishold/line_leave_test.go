@@ -88,6 +88,75 @@ func TestThousandsLeaveALine(t *testing.T) {
 	}
 }
 
+// Requests for places that arrive after they were given back, more of them than the slot can remember, get places in line, in which their
+// process lives on. Each is given back when it is its turn: a claim that ran out would be told as a lapse.
+func TestLatePlacesCostNoClaims(t *testing.T) {
+	t.Parallel()
+	const n, remembered = 150, 64
+	r := testenv.StartRedis(t)
+	p := testenv.StartProxy(t, r.Addr, nil)
+	near := openDriver(t, r.Addr, nil)
+	var told events
+	options := func() *Options { return &Options{Client: holdlock.ClientOptions{Observer: &told}} }
+	away, others := open(t, p.Addr, options()), open(t, r.Addr, options())
+	lock := func(c *holdlock.Client, name string) *holdlock.Lock { return newLock(t, c, name, time.Minute) }
+	take := func(name string) *holdlock.Lease {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		lease, err := lock(others, name).Acquire(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease
+	}
+	release := func(lease *holdlock.Lease) {
+		t.Helper()
+		if err := lease.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holder, kept := take("late"), take("kept")
+	patient, stop := context.WithCancel(t.Context())
+	var waits sync.WaitGroup
+	waits.Go(func() { _, _ = lock(away, "kept").Acquire(patient) })
+	testenv.Eventually(t, "the process waits for something else", func() bool { return r.Do(t, "LLEN", near.lineKey("kept")) == "1" })
+
+	takes := takes(near, "late")
+	p.SetScript(func(up bool, data []byte) testenv.Verdict {
+		if up && takes(data) {
+			return testenv.Hold
+		}
+		return testenv.Pass
+	})
+	var given sync.WaitGroup
+	for range n {
+		given.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := lock(away, "late").Acquire(ctx); err == nil {
+				t.Error("a wait whose request was held up is granted")
+			}
+		})
+	}
+	given.Wait()
+	testenv.Eventually(t, "they are given back", func() bool { return len(r.Do(t, "GET", near.slotKey("late"))) > 48*remembered })
+	p.SetScript(nil)
+	p.Free()
+	testenv.Eventually(t, "the late ones stand in line", func() bool {
+		places, _ := strconv.Atoi(r.Do(t, "LLEN", near.lineKey("late")))
+		return places > 0
+	})
+	release(holder)
+	release(take("late"))
+	release(kept)
+	stop()
+	waits.Wait()
+	if lapsed := told.of(holdlock.Lapsed); len(lapsed) != 0 {
+		t.Errorf("%d claims ran out, as of %+v", len(lapsed), lapsed[0].Prior)
+	}
+}
+
 // A slot that is gone, as by an operator's hand or an eviction, keeps nobody in line who gives up, and the next one gets the key. The
 // twin looks at the slot first.
 func TestPlacesAreLeftWithoutASlot(t *testing.T) {
