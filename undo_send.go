@@ -231,7 +231,7 @@ func (u *undoer) do(c *undoCall) {
 		switch {
 		case c.jobs[0].place:
 			verb = "leaving the line"
-		case c.many:
+		case c.jobs[0].acquire:
 			verb = "undoing an acquire"
 		}
 		u.c.emit(Event{Kind: Unreleased, Name: lock.name, Key: lock.key, Err: lock.storeError(verb, err)})
