@@ -51,13 +51,13 @@ func wantRecords(tb testing.TB, what string, days map[driver.Day]bool, first, no
 // A program whose clock is wrong, or a machine on which all are for some hours, removes nothing that the others have counted.
 func TestAWrongClockRemovesNoRecords(t *testing.T) {
 	t.Parallel()
-	for _, step := range []time.Duration{5 * aDay, 12 * aDay, 20 * aDay, 27 * aDay, 150 * aDay, 156 * aDay, 3650 * aDay, -20 * aDay, -150 * aDay, -15000 * aDay} {
+	for _, step := range []time.Duration{5 * aDay, 20 * aDay, 156 * aDay, 3650 * aDay, -150 * aDay} {
 		t.Run(fmt.Sprint(int(step/aDay), " days"), func(t *testing.T) {
 			t.Parallel()
 			path, m := tempFile(t), newMachine()
 			d := openOn(t, path, m)
 			first := d.wall()
-			for day := range 200 {
+			for day := range 146 {
 				countAt(t, d, d.wall())
 				if day == 60 { // what is even further ahead stays for ever, and says nothing of what a clock says that is less so
 					m.wall.Add((20_000 * aDay).Microseconds())
@@ -65,7 +65,7 @@ func TestAWrongClockRemovesNoRecords(t *testing.T) {
 					m.wall.Add((-20_000 * aDay).Microseconds())
 				}
 				if day == 130 { // in the evening, and over midnight
-					for range 60 {
+					for range 10 {
 						m.wall.Add((step + 10*time.Hour).Microseconds())
 						countAt(t, d, d.wall())
 						m.wall.Add((4 * time.Hour).Microseconds())
@@ -92,7 +92,7 @@ func TestOldRecordsGo(t *testing.T) {
 		m.wall.Add((3000 * aDay).Microseconds())
 		countAt(t, d, d.wall())
 		m.wall.Add((-3000 * aDay).Microseconds())
-		for range 200 {
+		for range 160 {
 			m.pass(every)
 			countAt(t, d, d.wall())
 		}
