@@ -27,7 +27,13 @@ made AS (INSERT INTO "holdlock".usage (namespace, day, lock, record) SELECT $1, 
 SELECT lock FROM changed UNION ALL SELECT lock FROM made`
 
 	readUsageStatement = `SELECT day, lock, record FROM "holdlock".usage WHERE namespace = $1 AND day BETWEEN $2 AND $3`
-	oldUsageStatement  = `DELETE FROM "holdlock".usage WHERE namespace = $1 AND (day BETWEEN 1 AND $2 OR day BETWEEN -$3::int AND -1)`
+
+	// What is old is said by the server's clock, which is one for all: by its own, a program whose clock is ahead would remove
+	// what the others have counted. $2 and $3 are for how many days single days and sums are kept.
+	oldUsageStatement = `
+DELETE FROM "holdlock".usage x
+USING (SELECT pg_catalog.floor(extract(epoch FROM pg_catalog.clock_timestamp()) / 86400)::int AS today) AS now
+WHERE x.namespace = $1 AND (x.day BETWEEN 1 AND now.today - $2 - 1 OR x.day BETWEEN $3 + 1 - now.today AND -1)`
 
 	usageBatch = 200 // records in one statement
 	usageTries = 500 // as often as others may get in between; somebody gets on each time
@@ -52,8 +58,8 @@ func (d *LeaseDriver) UpdateRecords(ctx context.Context, day driver.Day, locks [
 		}
 	}
 	if rand.N(usageSweep) == 0 {
-		old := func(ttl time.Duration) int32 { return int32(driver.DayOf(time.Now().Add(-ttl - 24*time.Hour))) }
-		return d.step(ctx, verb, "old locks", d.sql.oldUsage, []any{d.namespace, old(driver.DayTTL), old(driver.RecordTTL)}, nothing)
+		const day = 24 * time.Hour
+		return d.step(ctx, verb, "old locks", d.sql.oldUsage, []any{d.namespace, int32(driver.DayTTL / day), int32(driver.RecordTTL / day)}, nothing)
 	}
 	return nil
 }

@@ -26,7 +26,10 @@ func (s *scan) release(l *lock, c inspector.Cursor, ctx ast.Expr, what string) {
 	case life == lifeFree:
 		l.judge(OK, "")
 	case !later:
-		s.wrap(l, c, ctx, what)
+		if d := s.wrap(l, c, ctx, what); d != nil {
+			l.judge(Unknown, "the context of the release is what "+funcName(d)+" is called with: calls in this package are judged, and there may be others")
+			break
+		}
 		l.judge(Unknown, "the release is not deferred: whether its context can have ended depends on the code around it")
 	case life == lifeEnds:
 		s.report(l, ReleaseContext, c.Node().Pos(),
@@ -46,16 +49,16 @@ type wrapper struct {
 	arg  int // the context's place among the arguments
 }
 
-// wrap notes that a release is one of a wrapper, if its context is a parameter of the function around it.
-func (s *scan) wrap(l *lock, c inspector.Cursor, ctx ast.Expr, what string) {
+// wrap notes that a release is one of a wrapper, if its context is a parameter of the function around it, and returns that; else nil.
+func (s *scan) wrap(l *lock, c inspector.Cursor, ctx ast.Expr, what string) *ast.FuncDecl {
 	d := s.decl(c)
 	v, ok := s.object(ctx).(*types.Var)
 	if d == nil || !ok || !s.params[v] || !isContext(v.Type()) || len(s.defs[v]) > 0 || s.enclosing(c, true) != ast.Node(d) {
-		return
+		return nil
 	}
 	fn, ok := s.info.Defs[d.Name].(*types.Func)
 	if !ok {
-		return
+		return nil
 	}
 	for i := range fn.Signature().Params().Len() {
 		w := wrapper{fn, l, what, i}
@@ -64,6 +67,7 @@ func (s *scan) wrap(l *lock, c inspector.Cursor, ctx ast.Expr, what string) {
 			s.wrappers[fn] = append(s.wrappers[fn], w)
 		}
 	}
+	return d
 }
 
 // followWrappers judges the calls of wrappers as releases, and those that are wrappers themselves in turn.

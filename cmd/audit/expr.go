@@ -153,10 +153,33 @@ func (s *scan) name(e ast.Expr) Name {
 		return Name{Text: text}
 	}
 	src := s.source(e)
+	if call, ok := src.(*ast.CallExpr); ok {
+		if text := s.madeText(call); text != "" {
+			return Name{Text: text}
+		}
+	}
 	if _, ok := src.(*ast.CompositeLit); ok {
 		src = e
 	}
 	return Name{Text: show(src)}
+}
+
+// madeText is the text of what a function makes in one line, or "" if nothing of it is known, or the call itself says more.
+func (s *scan) madeText(call *ast.CallExpr) string {
+	for _, given := range append([]ast.Expr{receiver(call)}, call.Args...) {
+		if s.constant(given) != nil {
+			return ""
+		}
+	}
+	made := s.oneLine(call)
+	if made == nil {
+		return ""
+	}
+	text, _ := s.text(made)
+	if strings.Trim(text, "…") == "" {
+		return ""
+	}
+	return text
 }
 
 // show prints an expression on one line, not too long.

@@ -187,6 +187,29 @@ func TestFixtureAnswers(t *testing.T) {
 	}
 }
 
+// TestReasons looks at what is said where something cannot be told: what the code shows otherwise must not be said.
+func TestReasons(t *testing.T) {
+	r, err := analyze(t.Context(), &LoadOptions{}, loadFixtures(t), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	why := map[string]string{}
+	for _, l := range r.Locks {
+		for f, c := range l.Checks {
+			why[fmt.Sprintf("%s %s", l.Name.Text, f)] = c.Why
+		}
+	}
+	for what, want := range map[string]string{
+		"helped loss-ignored":     "it is given to with, where its use is not followed",
+		"lent lock release-ctx":   "the context of the release is what (*lentLock).Unlock is called with: calls in this package are judged, and there may be others",
+		"afterwards loss-ignored": "Err tells of a loss, but whether the work asks it in time is not in the code",
+	} {
+		if why[what] != want {
+			t.Errorf("%s: %q, want %q", what, why[what], want)
+		}
+	}
+}
+
 // differ lists what one sorted list has and the other has not, counting what occurs several times.
 func differ(got, wanted []string) []string {
 	var out []string

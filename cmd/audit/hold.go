@@ -38,6 +38,12 @@ func (s *scan) addHoldlock(c inspector.Cursor, call *ast.CallExpr, fn *types.Fun
 	if !sure {
 		l.TTL = TTL{State: TTLUnknown, Expr: show(call.Args[1]) + ".TTL"}
 	}
+	if v, sure := s.field(o, "Mode"); v != nil && sure {
+		if k, ok := s.object(v).(*types.Const); ok && k.Name() == "Shadow" {
+			l.shadow = true
+			l.base[LossIgnored] = Check{Verdict: None}
+		}
+	}
 	if v, sure := s.field(o, "Purpose"); sure {
 		if text := s.constant(v); text != nil && text.Kind() == constant.String {
 			l.Purpose = constant.StringVal(text)
@@ -52,6 +58,9 @@ func (s *scan) addHoldlock(c inspector.Cursor, call *ast.CallExpr, fn *types.Fun
 
 func (s *scan) useHoldlock(c inspector.Cursor, call *ast.CallExpr, name string) {
 	l := s.lockOf(receiver(call))
+	if l != nil && l.shadow {
+		return
+	}
 	what := called(l, receiver(call))
 	switch name {
 	case "Lock.Do":
@@ -61,6 +70,28 @@ func (s *scan) useHoldlock(c inspector.Cursor, call *ast.CallExpr, name string) 
 	case "Lock.Acquire", "Lock.TryAcquire":
 		s.checkLease(l, c, what)
 	}
+}
+
+// handOn says of locks that are given to a function that their use is there: parameters are not followed.
+func (s *scan) handOn(call *ast.CallExpr, fn *types.Func) {
+	for _, a := range call.Args {
+		if t := s.info.TypeOf(a); t == nil || !isLock(t) {
+			continue
+		}
+		if l := s.lockOf(a); l != nil && !l.shadow && !l.released {
+			l.unknown(LossIgnored, "it is given to "+fn.Name()+", where its use is not followed")
+		}
+	}
+}
+
+// isLock tells whether a type is *Lock of this library.
+func isLock(t types.Type) bool {
+	p, ok := types.Unalias(t).(*types.Pointer)
+	if !ok {
+		return false
+	}
+	n, ok := types.Unalias(p.Elem()).(*types.Named)
+	return ok && n.Obj().Name() == "Lock" && n.Obj().Pkg() != nil && unversioned(n.Obj().Pkg().Path()) == pathHoldlock
 }
 
 // seen notes that a use of the lock was judged. A use that is not known stays so whatever the others are.
@@ -91,22 +122,22 @@ func (s *scan) checkDo(l *lock, call *ast.CallExpr, what string) {
 		l.seen(OK, "")
 		return
 	}
-	escapes := false
+	unsure := ""
 	for _, f := range params.List {
 		for _, n := range f.Names {
 			if obj := s.info.Defs[n]; obj != nil {
-				switch s.listens(obj) {
+				switch v, why := s.listens(obj, nil); v {
 				case OK:
 					l.seen(OK, "")
 					return
 				case Unknown:
-					escapes = true
+					unsure = why
 				}
 			}
 		}
 	}
-	if escapes {
-		l.seen(Unknown, "the lease goes where its uses cannot be seen")
+	if unsure != "" {
+		l.seen(Unknown, unsure)
 		return
 	}
 	s.report(l, LossIgnored, call.Args[1].Pos(), "the work under "+what+" uses neither its context nor its lease: it goes on after a loss",
@@ -114,17 +145,34 @@ func (s *scan) checkDo(l *lock, call *ast.CallExpr, what string) {
 	l.seen(OK, "")
 }
 
-// listens tells whether somebody learns of a loss through a context or a lease: OK, Faulty, or Unknown if a lease goes
-// where its uses cannot be seen.
-func (s *scan) listens(obj types.Object) Verdict {
-	v := Faulty
+// listens tells whether somebody learns of a loss through a context or a lease: OK, Faulty, or Unknown and why if it goes where
+// its uses cannot be seen, or is only asked whether it has ended, which may be too late. If it is given by a call, what stands before
+// the end of that uses another value, but for a function that runs later.
+func (s *scan) listens(obj types.Object, given ast.Node) (Verdict, string) {
+	v, asked, before := Faulty, false, false
+	if r, ok := obj.(*types.Var); ok && r.Kind() == types.ResultVar {
+		v = Unknown // a return without values gives it to the caller
+	}
 	for _, u := range s.uses[obj] {
+		a, ok := u.Parent().Node().(*ast.AssignStmt)
+		if ok && assignedTo(a, u.Node()) {
+			continue
+		}
+		if given != nil && u.Node().End() <= given.End() {
+			before = before || u.Node().Pos() < given.Pos()
+			continue
+		}
 		switch p := u.Parent().Node().(type) {
 		case *ast.SelectorExpr:
 			switch p.Sel.Name {
 			case "Name", "Key", "Release", "Ref":
+			case "Err":
+				if repeated(u, obj) {
+					return OK, ""
+				}
+				asked = true
 			default:
-				return OK
+				return OK, ""
 			}
 		case *ast.AssignStmt:
 			if !dropped(p, u.Node()) {
@@ -134,10 +182,37 @@ func (s *scan) listens(obj types.Object) Verdict {
 			v = Unknown
 		}
 	}
-	if v == Unknown && implementsContext(obj.Type()) {
-		return OK // whoever gets a context is expected to end with it
+	switch {
+	case v == Unknown && implementsContext(obj.Type()):
+		return OK, "" // whoever gets a context is expected to end with it
+	case v == Unknown:
+		return v, "the lease goes where its uses cannot be seen"
+	case asked:
+		return Unknown, "Err tells of a loss, but whether the work asks it in time is not in the code"
+	case before:
+		return Unknown, "it is used before it is given only, and whether that is done again is not followed"
 	}
-	return v
+	return v, ""
+}
+
+// repeated tells whether a use stands in a loop that begins after the declaration of obj, as work that asks again and again does.
+func repeated(u inspector.Cursor, obj types.Object) bool {
+	for e := range u.Enclosing((*ast.ForStmt)(nil), (*ast.RangeStmt)(nil)) {
+		if e.Node().Pos() > obj.Pos() {
+			return true
+		}
+	}
+	return false
+}
+
+// assignedTo tells whether an assignment gives x another value.
+func assignedTo(a *ast.AssignStmt, x ast.Node) bool {
+	for _, l := range a.Lhs {
+		if ast.Node(l) == x {
+			return true
+		}
+	}
+	return false
 }
 
 // dropped tells whether an assignment only gives x to _.
@@ -170,8 +245,8 @@ func (s *scan) checkLease(l *lock, c inspector.Cursor, what string) {
 		l.seen(Unknown, "the lease is kept where its uses cannot all be seen")
 		return
 	}
-	if v := s.listens(obj); v != Faulty {
-		l.seen(v, "the lease goes where its uses cannot be seen")
+	if v, why := s.listens(obj, nil); v != Faulty {
+		l.seen(v, why)
 		return
 	}
 	s.report(l, LossIgnored, c.Node().Pos(), "the lease of "+what+" is only released: the work goes on after a loss",

@@ -94,6 +94,8 @@ func (s *scan) findUses() {
 			s.useRedislock(c, call, name)
 		case isEtcd(path):
 			s.useEtcd(c, call, name)
+		default:
+			s.handOn(call, fn)
 		}
 		return true
 	})
@@ -367,5 +369,20 @@ func (s *scan) checkRueidislock(l *lock) {
 	case s.result(l.cur, 0) == resultDropped:
 		s.report(l, LossIgnored, l.at, "the context of "+called(l, nil)+" is dropped: the work does not learn of a loss",
 			"do the work under the returned context")
+	default:
+		ctx, ok := s.target(l.cur, 0).(*types.Var)
+		if !ok || ctx.IsField() || ctx.Parent() == s.pass.Pkg.Scope() {
+			if _, ok := s.targets(l.cur); ok {
+				l.unknown(LossIgnored, "the context is kept where its uses cannot all be seen")
+			}
+			return
+		}
+		switch v, why := s.listens(ctx, l.cur.Node()); v {
+		case Unknown:
+			l.unknown(LossIgnored, why)
+		case Faulty:
+			s.report(l, LossIgnored, l.at, "the context of "+called(l, nil)+" is not used: the work does not learn of a loss",
+				"do the work under the returned context")
+		}
 	}
 }

@@ -179,7 +179,14 @@ func (s *scan) addScript(c inspector.Cursor, lit *ast.BasicLit, text string, m [
 	}
 	whole = whole && closed(text)
 	key, _, _ := strings.Cut(args, ",")
-	l := s.add(c, RedisScript, "redis.call "+strings.ToUpper(text[m[2]:m[3]]), Name{Text: strings.TrimSpace(key)}, TTL{State: TTLNone})
+	key = strings.TrimSpace(key)
+	l := s.add(c, RedisScript, "redis.call "+strings.ToUpper(text[m[2]:m[3]]), Name{Text: key}, TTL{State: TTLNone})
+	given := s.scriptKeys(c, key)
+	if len(given) > 0 {
+		if name := s.name(given[0]); alike(given, func(k ast.Expr) bool { return s.name(k) == name }) && (name.Constant || strings.Contains(name.Text, "…")) {
+			l.Name = name
+		}
+	}
 	if lit != nil && lit.Value[0] == '`' { // a raw string stands in the file as it is
 		l.at = lit.Pos() + token.Pos(m[0])
 		l.Pos = s.pass.Fset.Position(l.at)
@@ -214,6 +221,9 @@ func (s *scan) addScript(c inspector.Cursor, lit *ast.BasicLit, text string, m [
 				sign = max(sign, signOf(show(lhs)))
 			}
 		}
+	}
+	if len(given) > 0 && alike(given, func(k ast.Expr) bool { return hasLock(s.identifiers(k)) }) {
+		sign = clearSign
 	}
 	switch {
 	case sign == noSign, sign == someSign && l.TTL.State == TTLNone:

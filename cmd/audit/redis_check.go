@@ -240,7 +240,7 @@ func (s *scan) sign(l *lock, in *ast.FuncDecl, related []touch) sign {
 		}
 		break // the innermost
 	}
-	if has(lockWords, results...) || has(gotWords, results...) || has(lockWords, s.identifiers(l.redis.key)...) {
+	if has(lockWords, results...) || has(gotWords, results...) || hasLock(s.identifiers(l.redis.key)) {
 		return clearSign
 	}
 	for _, t := range related {

@@ -17,6 +17,7 @@ type lock struct {
 	cur      inspector.Cursor // the call that declares or takes it
 	base     map[Fault]Check  // what is known without looking at uses
 	redis    *redisSet        // RedisSet
+	shadow   bool             // Holdlock: no loss ends its work, as it was declared
 	session  ast.Expr         // Etcd: what it is made on
 	on       runsOn           // PgAdvisory
 	gives    bool             // PgAdvisory: its own statement gives it back, or may

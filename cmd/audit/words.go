@@ -3,6 +3,7 @@ package audit
 import (
 	"go/ast"
 	"go/types"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -127,6 +128,19 @@ func has(set map[string]bool, texts ...string) bool {
 			if set[w] {
 				return true
 			}
+		}
+	}
+	return false
+}
+
+// lockState matches what says how a lock is, and is none.
+var lockState = regexp.MustCompile(`(?i)locks?[_-]?(?:state|status|reason|info)(?:$|[^a-z_-])`)
+
+// hasLock tells whether the names and texts of a key say lock.
+func hasLock(texts []string) bool {
+	for _, t := range texts {
+		if has(lockWords, lockState.ReplaceAllString(t, "")) {
+			return true
 		}
 	}
 	return false

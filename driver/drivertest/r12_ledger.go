@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -135,6 +136,31 @@ var ledgerCases = []testCase{
 			r.Errorf("R12: of %d records, %d are found in all days: %v", len(days), len(got), got)
 		}
 	}},
+	{"R12/ADayAheadEndsNoOther", func(r *rig) { // a program whose clock is ahead writes to days that have not come
+		l := r.ledger(r.open())
+		if l == nil {
+			return
+		}
+		write := func(day driver.Day) {
+			r.update(l, day, []string{"a"}, func(string, []byte) []byte { return []byte("x") })
+		}
+		first := today() - driver.Day(driver.DayTTL/(24*time.Hour)) + 1 // midnight may pass meanwhile
+		days := []driver.Day{0, first, today() - 1, today(), -first, -today()}
+		for _, day := range days {
+			write(day)
+		}
+		ahead := today() + 150
+		for range 100 { // stores may look for old ones now and then only
+			write(ahead)
+			write(-ahead)
+		}
+		got := r.records(l, -today(), today())
+		for _, day := range days {
+			if got[fmt.Sprint(day, " a")] == "" {
+				r.Errorf("R12: the record of day %d has gone, today being %d, since somebody wrote to day %d", day, today(), ahead)
+			}
+		}
+	}},
 	{"R12/LocksAreNotTouched", func(r *rig) {
 		d := r.open()
 		l := r.ledger(d)
@@ -244,6 +270,23 @@ func ledgerMutants() []Mutant {
 					first = max(first, 1)
 				}
 				return l.ReadRecords(ctx, first, last, f)
+			}
+		}),
+		mutant("the newest record says what is old", "R12/ADayAheadEndsNoOther", func(b *bent, l driver.Ledger) {
+			newest := new(atomic.Int32)
+			b.updateRecords = func(ctx context.Context, day driver.Day, locks []string, m merge) error {
+				if int32(day) > newest.Load() {
+					newest.Store(int32(day))
+				}
+				return l.UpdateRecords(ctx, day, locks, m)
+			}
+			b.readRecords = func(ctx context.Context, first, last driver.Day, f func(driver.Day, string, []byte) error) error {
+				return l.ReadRecords(ctx, first, last, func(day driver.Day, lock string, record []byte) error {
+					if day > 0 && driver.Day(newest.Load())-day > driver.Day(driver.DayTTL/(24*time.Hour)) {
+						return nil
+					}
+					return f(day, lock, record)
+				})
 			}
 		}),
 		mutant("an update stops after 500 locks", "R12/LargeAndMany", func(b *bent, l driver.Ledger) {

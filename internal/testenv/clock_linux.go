@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/holdlock/holdlock/internal/pguser"
 )
 
 //go:embed testdata/clock.c
@@ -22,8 +24,28 @@ type Clock struct {
 // clock go on. It needs gcc.
 func StartRedisWithClock(tb testing.TB, args ...string) (*Redis, *Clock) {
 	tb.Helper()
+	c, env := newClock(tb, tb.TempDir())
+	return startRedis(tb, env, args...), c
+}
+
+// StartPostgresWithClock is StartPostgres of a server whose wall clock can be stepped. It needs gcc.
+func StartPostgresWithClock(tb testing.TB, settings ...string) (*Postgres, *Clock) {
+	tb.Helper()
+	dir := postgresDir(tb)
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	c, env := newClock(tb, dir)
+	p := newPostgres(tb, env, settings...)
+	tb.Cleanup(func() {
+		p.Kill()
+		_ = os.RemoveAll(filepath.Dir(p.Data))
+	})
+	return p, c
+}
+
+// newClock makes a clock in dir, and returns the environment of the program that is to go by it.
+func newClock(tb testing.TB, dir string) (c *Clock, env []string) {
+	tb.Helper()
 	gcc := need(tb, "gcc", "apt-get install gcc")
-	dir := tb.TempDir()
 	source, lib, offset := filepath.Join(dir, "clock.c"), filepath.Join(dir, "clock.so"), filepath.Join(dir, "offset")
 	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
 		tb.Fatal(err)
@@ -34,12 +56,17 @@ func StartRedisWithClock(tb testing.TB, args ...string) (*Redis, *Clock) {
 	if err := os.WriteFile(offset, make([]byte, 4096), 0o600); err != nil {
 		tb.Fatal(err)
 	}
+	for _, name := range []string{lib, offset} { // the server may run as another user
+		if err := pguser.Own(name); err != nil {
+			tb.Fatal(err)
+		}
+	}
 	f, err := os.OpenFile(offset, os.O_RDWR, 0)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = f.Close() })
-	return startRedis(tb, []string{"LD_PRELOAD=" + lib, "CLOCK_SHIM=" + offset}, args...), &Clock{f}
+	return &Clock{f}, []string{"LD_PRELOAD=" + lib, "CLOCK_SHIM=" + offset}
 }
 
 // Set makes the clock differ from the true time by d.
