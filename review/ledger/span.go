@@ -11,7 +11,7 @@ import (
 // a lock at most instead of a hundred. Nothing is ever moved from one to the other, so nothing can be counted in none or twice.
 
 // spanDays is how many days a sum has.
-const spanDays = 10
+const spanDays = driver.SumDays
 
 // spanOf returns the sum to which a day belongs.
 func spanOf(d driver.Day) driver.Day { return -(d - d%spanDays) }
