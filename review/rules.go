@@ -334,7 +334,7 @@ func uncontended(s *subject) []Finding {
 		return nil
 	}
 	return one("uncontended", Note,
-		fmt.Sprintf("none of %d attempts in %.0f days met another holder: with 95%% confidence under %s do", n, s.period.Days(), percent(ruleOfThree(n))),
+		fmt.Sprintf("none of %d attempts in %s met another holder: with 95%% confidence under %s do", n, wholeDays(s.period.Days()), percent(ruleOfThree(n))),
 		s.without())
 }
 
@@ -361,7 +361,7 @@ func declaredIdempotent(s *subject) []Finding {
 		return nil
 	}
 	return one("declared idempotent", Note,
-		fmt.Sprintf("a double run is declared harmless, so the lock saves work and nothing else: %d of %d attempts met another holder%s",
-			s.Get(ledger.Contended), n, s.unclear()),
+		fmt.Sprintf("a double run is declared harmless, so the lock saves work and nothing else: %d of %s met another holder%s",
+			s.Get(ledger.Contended), times(n, "attempt", "attempts"), s.unclear()),
 		"if that is not worth what the lock costs, take it out: "+s.without())
 }

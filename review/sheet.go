@@ -56,8 +56,8 @@ func longEnough(s *subject) Answer {
 		if seen.Get(ledger.LostMaxHold)+renewals > 0 {
 			a.Verdict = "no"
 		}
-		a.Why = fmt.Sprintf("the lease is renewed, up to MaxHold (%s); the slowest of %d runs took %s; %d were cut off there, and %d lost because no renewal "+
-			"came through within the TTL of %s", span(s.declared.MaxHold), n, span(longest), seen.Get(ledger.LostMaxHold),
+		a.Why = fmt.Sprintf("the lease is renewed, up to MaxHold (%s); the slowest of %s took %s; %d were cut off there, and %d lost because no renewal "+
+			"came through within the TTL of %s", span(s.declared.MaxHold), times(uint64(n), "run", "runs"), span(longest), seen.Get(ledger.LostMaxHold),
 			renewals, span(s.declared.TTL))
 	}
 	return a
@@ -157,18 +157,21 @@ func stillNeeded(s *subject) Answer {
 	switch {
 	case n == 0 && s.LastHeld.After(s.period.From):
 		a.Verdict = "held"
-		a.Why = fmt.Sprintf("no attempt has ended in %.0f days, and a term stood on %s, the last day on which that was seen; who waits is counted when the wait ends",
-			s.period.Days(), date(s.LastHeld))
+		a.Why = fmt.Sprintf("no attempt has ended in %s, and a term stood on %s, the last day on which that was seen; who waits is counted when the wait ends",
+			wholeDays(s.period.Days()), date(s.LastHeld))
 	case met == 0 && unclear > 0:
-		a.Why = fmt.Sprintf("none of %d attempts is known to have met another holder", n) + s.unclear()
+		a.Why = fmt.Sprintf("none of %s is known to have met another holder", times(n, "attempt", "attempts")) + s.unclear()
 	case n == 0 && failed > 0:
-		a.Why = fmt.Sprintf("the store has answered none of %s in %.0f days", times(failed, "attempt", "attempts"), s.period.Days())
+		a.Why = fmt.Sprintf("the store has answered none of %s in %s", times(failed, "attempt", "attempts"), wholeDays(s.period.Days()))
 	case n == 0:
-		a.Verdict, a.Why = "not used", fmt.Sprintf("no attempt in %.0f days", s.period.Days())
+		a.Verdict, a.Why = "not used", "no attempt in "+wholeDays(s.period.Days())
 	case met > 0:
-		a.Verdict, a.Why = "yes", fmt.Sprintf("%d of %d attempts met another holder", met, n)+s.unclear()
+		a.Verdict, a.Why = "yes", fmt.Sprintf("%d of %s met another holder", met, times(n, "attempt", "attempts"))+s.unclear()
 	case n < enough || s.period.Days() < enoughDays:
-		a.Why = fmt.Sprintf("none of %d attempts met another holder in %.0f days, which is too little to tell", n, s.period.Days())
+		a.Why = fmt.Sprintf("none of %d attempts met another holder in %s, which is too little to tell", n, wholeDays(s.period.Days()))
+		if n == 1 {
+			a.Why = fmt.Sprintf("the only attempt in %s met no other holder, which is too little to tell", wholeDays(s.period.Days()))
+		}
 	default:
 		a.Verdict, a.Why = "perhaps not", fmt.Sprintf("none of %d attempts met another holder: with 95%% confidence under %s do", n, percent(ruleOfThree(n)))
 	}

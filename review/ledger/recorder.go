@@ -32,6 +32,7 @@ type Options struct {
 
 const (
 	maxLocks    = 1000 // that are counted by name
+	tellEvery   = 7    // days after which it is said of a lock that is not used that there still is one
 	flushBudget = 5 * time.Second
 )
 
@@ -337,6 +338,13 @@ func (r *Recorder) collect() {
 				e.sentOn = today
 			}
 			e.past, e.dirty = nil, false
+		} else if gone := today - e.sentOn; len(e.declared) > 0 && (gone >= tellEvery || gone < 0) {
+			// That it is not used can be said only of a lock that there still is. It goes with what others have counted.
+			now := e.current
+			now.Told = today
+			e.declared, e.current = declare(e.declared, now), now
+			of(0).declared[name] = slices.Clone(e.declared)
+			e.sentOn = today
 		}
 		e.mu.Unlock()
 	}
