@@ -229,7 +229,7 @@ func (l *Lease) Finish(ctx context.Context, rec driver.Record) error {
 		c.emit(Event{Kind: Unrecorded, Name: name, Key: key, Token: l.token, Job: l.job, Err: failed})
 		return failed
 	default:
-		c.undoer.addRecord(l.lock, l.ref, keepUntil, l.over(), &rec)
+		c.undoer.addRecord(l, keepUntil, now, &rec)
 		failed := l.lock.storeError("record", err)
 		e.Kind, e.Err = Unreleased, failed
 		if !first || lost != nil { // its end has been told

@@ -44,7 +44,7 @@ type Event struct {
 	TokenRead bool           // Released, Lost, Outlived: somebody has asked for the token of the lease
 	Shadow    bool           // Granted: of a run in shadow mode
 	Abandoned bool           // Unreleased: the work was over, and giving it back is not tried any more: the term has ended, or will, by its TTL
-	Left      *driver.Ref    // Unreleased, if Abandoned: that term. If a successor finds it lapsed, it is the Prior of that Lapsed
+	Left      *driver.Ref    // Unreleased, if Abandoned: that term. If a successor finds it lapsed, it is the Prior of that Lapsed. nil if a replica that took over may have let it end before the work had
 	InTx      bool           // the lock was taken in the caller's own transaction: it ends with that, and no Released follows
 	Unclear   bool           // Granted, Skipped, Duplicate: InTx, and nobody can tell whether it met somebody else, since the server makes it wait
 	Err       error          // Skipped, Failed, WaitFailing, Overlapped, Unseen, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back

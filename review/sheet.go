@@ -124,7 +124,7 @@ func neverReleased(s *subject, t driver.Traits) Answer {
 func doubleRunCheap(s *subject, t driver.Traits) Answer {
 	a := Answer{Question: "Is a double run cheap, or does it need the database?", Verdict: Unknown}
 	double := s.doubleRun()
-	seen := fmt.Sprintf("; seen in this period: %s that may have been one", times(s.lapses().open()+s.Lost(), "loss", "losses"))
+	seen := "; seen in this period: " + s.mayHaveRunTwice()
 	switch double {
 	case holdlock.Undeclared:
 		a.Why = "nobody has declared what it costs" + seen
@@ -142,6 +142,17 @@ func doubleRunCheap(s *subject, t driver.Traits) Answer {
 		a.Why += seen
 	}
 	return a
+}
+
+// mayHaveRunTwice counts the terms whose work may have run beside a successor. The holder of one tells of its loss, and its successor of
+// its lapse, so that they may be the same; which are is not known.
+func (s *subject) mayHaveRunTwice() string {
+	found, told := s.lapses().open(), s.Lost()
+	if found == 0 || told == 0 {
+		return times(found+told, "loss", "losses") + " that may have been one"
+	}
+	return fmt.Sprintf("%d to %d losses that may have been one: %d that successors have found and %d that holders have told of, and a term may be in both",
+		max(found, told), found+told, found, told)
 }
 
 func stillNeeded(s *subject) Answer {
