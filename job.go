@@ -62,7 +62,7 @@ func (l *Lock) jobError(e *driver.JobError) *JobError {
 func (l *Lock) Claim(ctx context.Context, claim driver.Claim, wait time.Duration) (*Lease, error) {
 	c := l.c
 	if err := l.claimable(&claim); err != nil {
-		return nil, err
+		return nil, l.refused(err)
 	}
 	if err := c.begin(); err != nil { // ended by Finish or Release, so that Shutdown does not close the store before
 		return nil, err

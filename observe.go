@@ -47,7 +47,7 @@ type Event struct {
 	Left      *driver.Ref    // Unreleased, if Abandoned: that term. If a successor finds it lapsed, it is the Prior of that Lapsed. nil if a replica that took over may have let it end before the work had
 	InTx      bool           // the lock was taken in the caller's own transaction: it ends with that, and no Released follows
 	Unclear   bool           // Granted, Skipped, Duplicate: InTx, and nobody can tell whether it met somebody else, since the server makes it wait
-	Err       error          // Skipped, Failed, WaitFailing, Overlapped, Unseen, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back
+	Err       error          // Skipped, Failed, Refused, WaitFailing, Overlapped, Unseen, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back
 	Job       *driver.Job    // Duplicate, Rerun, Suspended, Unrecorded: the job
 }
 
@@ -62,6 +62,9 @@ const (
 	Skipped EventKind = "skipped"
 	// Failed: it was not granted because the store failed. The job did not run.
 	Failed EventKind = "failed"
+	// Refused: it was not granted because a Harmful lock may not be used in this way (ErrRefused). The store was not asked, and the job
+	// did not run.
+	Refused EventKind = "refused"
 	// Overlapped: in shadow mode, a run began beside somebody else's term. An enforced lock would have skipped it, or made it wait.
 	Overlapped EventKind = "overlapped"
 	// Unseen: in shadow mode, the store failed, so that nobody can tell whether the run overlapped. It ran.

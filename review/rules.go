@@ -13,7 +13,7 @@ import (
 type rule func(*subject) []Finding
 
 var rules = []rule{
-	lapsed, overrunning, lost, blocking, notRun, starving, ttlTooLong, ttlTooTight, drifted,
+	lapsed, overrunning, lost, blocking, notRun, refused, starving, ttlTooLong, ttlTooTight, drifted,
 	undeclared, guardUnseen, riskAccepted, uncontended, declaredIdempotent, unused,
 }
 
@@ -200,6 +200,33 @@ func notRun(s *subject) []Finding {
 	}
 	return one("not run", severity, fmt.Sprintf("%s because the store failed, of %d", times(n, "attempt did not run", "attempts did not run"), all),
 		"look at the store; if the work may run without the lock, say so in the code, where the error is handled")
+}
+
+// refused is about a job that never runs, because its lock may not be used as it is declared. Nobody waits for it and nothing fails in the
+// store, so that it would look like one that is not used.
+func refused(s *subject) []Finding {
+	if s.declared == nil {
+		return nil
+	}
+	seen := s.asDeclared(func(a, b *ledger.Declaration) bool { return a.DoubleRun == b.DoubleRun && a.Guard == b.Guard })
+	n, grants := seen.Get(ledger.Refused), seen.Get(ledger.Granted)
+	if n == 0 {
+		return nil
+	}
+	severity, others := Error, "and none was granted: the job does not run"
+	if grants > 0 {
+		severity, others = Warning, fmt.Sprintf("and %s granted, to other uses or since the risk is accepted", times(grants, "attempt was", "attempts were"))
+	}
+	return one("refused", severity, fmt.Sprintf("%s refused, %s; %s", times(n, "attempt was", "attempts were"), others, s.refusedFor()),
+		"take the lock inside the transaction of its writes; or declare a Guard, on a store with durable tokens; or accept the risk in writing (AcceptRisk); if a double run is not that bad, declare so")
+}
+
+// refusedFor says what is missing, as far as the declaration shows it.
+func (s *subject) refusedFor() string {
+	if s.declared.Guard == holdlock.Unguarded {
+		return "a double run is declared harmful and no Guard is declared"
+	}
+	return fmt.Sprintf("a double run is declared harmful, and the tokens of the store are not durable enough for the Guard that is declared (%s)", s.declared.Guard)
 }
 
 func starving(s *subject) []Finding {

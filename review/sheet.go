@@ -174,6 +174,11 @@ func stillNeeded(s *subject) Answer {
 		a.Why = fmt.Sprintf("none of %s is known to have met another holder", times(n, "attempt", "attempts")) + s.unclear()
 	case n == 0 && failed > 0:
 		a.Why = fmt.Sprintf("the store has answered none of %s in %s", times(failed, "attempt", "attempts"), wholeDays(s.period.Days()))
+	case n == 0 && s.Get(ledger.Refused) > 0:
+		a.Why = fmt.Sprintf("%s refused, and the store was not asked", times(s.Get(ledger.Refused), "attempt was", "attempts were"))
+		if s.declared != nil {
+			a.Why += ": " + s.refusedFor()
+		}
 	case n == 0:
 		a.Verdict, a.Why = "not used", "no attempt in "+wholeDays(s.period.Days())
 	case met > 0:
