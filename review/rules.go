@@ -146,7 +146,7 @@ func (s *subject) usual() (d time.Duration, says string) {
 // starved says that nobody has got the lock in the last three days, though it was attempted.
 func (s *subject) starved() bool {
 	before := s.period.To.Add(-3 * day)
-	return s.period.Days() >= 3 && s.LastGrant.Before(before) && s.LastTry.After(before)
+	return !s.lock.Partial && s.period.Days() >= 3 && s.LastGrant.Before(before) && s.LastTry.After(before)
 }
 
 func blocking(s *subject) []Finding {
@@ -240,7 +240,7 @@ func starving(s *subject) []Finding {
 }
 
 func ttlTooLong(s *subject) []Finding {
-	if s.declared == nil {
+	if s.declared == nil || s.lock.Partial { // what is not known may have been longer
 		return nil
 	}
 	d, seen := s.declared, s.asDeclared(sameTimes)
@@ -325,7 +325,7 @@ func undeclared(s *subject) []Finding {
 }
 
 func guardUnseen(s *subject) []Finding {
-	if s.declared == nil || s.declared.Guard != holdlock.Fenced {
+	if s.declared == nil || s.lock.Partial || s.declared.Guard != holdlock.Fenced {
 		return nil
 	}
 	seen := s.asDeclared(func(a, b *ledger.Declaration) bool { return a.Guard == b.Guard })
@@ -357,7 +357,7 @@ func (s *subject) answered() uint64 {
 
 func uncontended(s *subject) []Finding {
 	n := s.answered()
-	if n < enough || s.period.Days() < enoughDays || s.Get(ledger.Contended) > 0 || s.Get(ledger.Unclear) > 0 {
+	if s.lock.Partial || n < enough || s.period.Days() < enoughDays || s.Get(ledger.Contended) > 0 || s.Get(ledger.Unclear) > 0 {
 		return nil
 	}
 	return one("uncontended", Note,

@@ -2,6 +2,7 @@ package review
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdlock/holdlock"
@@ -25,7 +26,23 @@ func Sheet(l *ledger.Lock, p Period, t driver.Traits) []Answer {
 	s := subjectOf(l, p)
 	answers := []Answer{longEnough(s), ownership(t), neverReleased(s, t), doubleRunCheap(s, t), stillNeeded(s)}
 	inTransactions(s, t, answers)
+	if l.Partial {
+		notAll(answers)
+	}
 	return answers
+}
+
+// notAll takes back what only follows from records that there are not, if some could not be read.
+func notAll(answers []Answer) {
+	const but = "; some of its records could not be read, so that more may have happened"
+	for _, i := range []int{0, 2, 3, 4} { // that a release checks ownership does not depend on them
+		answers[i].Why += but
+	}
+	for i, taken := range map[int][]string{0: {"yes"}, 4: {"not used", "perhaps not"}} {
+		if slices.Contains(taken, answers[i].Verdict) {
+			answers[i].Verdict = Unknown
+		}
+	}
 }
 
 func longEnough(s *subject) Answer {

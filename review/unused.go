@@ -17,7 +17,7 @@ const (
 func unused(s *subject) []Finding {
 	used, since := s.LastUse(), s.period.To.Add(-idleDays*day)
 	known := s.knownOn()
-	if known < driver.DayOf(s.period.From) || s.period.Days() < idleDays ||
+	if s.lock.Partial || known < driver.DayOf(s.period.From) || s.period.Days() < idleDays ||
 		s.LastTry.After(since) || s.LastHeld.After(since.Add(-day)) { // that a term stands is told once a day
 		return nil
 	}
