@@ -19,8 +19,9 @@ type Observer interface {
 // declared as. Its methods are called as those of an Observer are.
 type Recorder interface {
 	Observer
-	// Start is called once, before anything else. l is where counts are kept, and nil if the store cannot.
-	Start(l driver.Ledger, host string)
+	// Start is called by NewClient, before anything else. l is where counts are kept, and nil if the store cannot. An error, such as that
+	// it serves another client already, is NewClient's; nothing more is called then.
+	Start(l driver.Ledger, host string) error
 	// Declare is called by NewLock, with all defaults filled in.
 	Declare(name string, opts LockOptions)
 	// Stop is called by Shutdown before the store is closed. No event comes after it. It sends what is left, until ctx ends.

@@ -66,6 +66,7 @@ type Recorder struct {
 	due     bool // the timer runs
 	failed  int  // flushes in a row
 	stopped bool
+	started bool
 }
 
 // entry is one lock in this process.
@@ -104,8 +105,16 @@ func New(opts *Options) *Recorder {
 	return r
 }
 
-// Start implements holdlock.Recorder.
-func (r *Recorder) Start(l driver.Ledger, host string) {
+// Start implements holdlock.Recorder. The error is an *holdlock.InvalidError if it has been started before: what two clients count would go to
+// the store of one, and no more once the other has stopped it.
+func (r *Recorder) Start(l driver.Ledger, host string) error {
+	r.state.Lock()
+	again := r.started
+	r.started = true
+	r.state.Unlock()
+	if again {
+		return &holdlock.InvalidError{What: "Recorder", Value: "that another client has, or had,", Why: "each client needs one of its own; call ledger.New for each"}
+	}
 	if r.opts.Store != nil {
 		l = r.opts.Store
 	}
@@ -115,6 +124,7 @@ func (r *Recorder) Start(l driver.Ledger, host string) {
 	r.ledger, r.host = l, host
 	r.timer = time.AfterFunc(time.Hour, r.tick)
 	r.timer.Stop()
+	return nil
 }
 
 // Stop implements holdlock.Recorder: it sends what there is, or spools it. Nothing is counted afterwards.

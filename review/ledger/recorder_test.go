@@ -45,7 +45,9 @@ func newLedger() *flaky { return &flaky{Ledger: memhold.NewDriver(nil)} }
 
 func started(l driver.Ledger, opts *Options) *Recorder {
 	r := New(opts)
-	r.Start(l, "host")
+	if err := r.Start(l, "host"); err != nil {
+		panic(err)
+	}
 	return r
 }
 

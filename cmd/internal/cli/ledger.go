@@ -236,7 +236,7 @@ func (r *runCmd) notRun(g *globals, err error) {
 		return
 	}
 	rec := g.recorder(away{err})
-	rec.Start(nil, "")
+	_ = rec.Start(nil, "") // it is a new one
 	rec.Observe(holdlock.Event{Kind: holdlock.Failed, Name: name, Key: key, Err: err})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
