@@ -90,3 +90,49 @@ func TestLossesAreCountedOnce(t *testing.T) {
 		}
 	}
 }
+
+// Where it may have been something else than a killed holder or a TTL that is too tight, that is said, and is as severe.
+func TestOtherReasons(t *testing.T) {
+	ok := map[ledger.Counter]uint64{ledger.Granted: 500, ledger.Contended: 1}
+	with := func(counts ...uint64) map[ledger.Counter]uint64 {
+		all := map[ledger.Counter]uint64{}
+		for c, n := range ok {
+			all[c] = n
+		}
+		for i := 0; i < len(counts); i += 2 {
+			all[ledger.Counter(counts[i])] = counts[i+1]
+		}
+		return all
+	}
+	twice := made(costly, with(uint64(ledger.LostUnreachable), 8))
+	twice.Days[driver.DayOf(end)-5] = &ledger.Usage{LastTry: end.Add(-5 * day)}
+	twice.Days[driver.DayOf(end)-5].Counts[ledger.LostUnreachable] = 1
+	sum := made(costly, with(uint64(ledger.LostUnreachable), 8))
+	for _, u := range sum.Days {
+		u.Covers = 10
+	}
+	const outage, cut = "all of them on 2026-03-30", "and a lease that is not released then ends like that"
+	for _, c := range []struct {
+		name, kind, text string
+		says             bool
+		severity         Severity
+		lock             *ledger.Lock
+	}{
+		{"one day", "TTL too tight", outage, true, Warning, made(costly, with(uint64(ledger.LostUnreachable), 8))},
+		{"two days", "TTL too tight", outage, false, Warning, twice},
+		{"a sum of days", "TTL too tight", outage, false, Warning, sum},
+		{"paused", "TTL too tight", outage, false, Warning, made(costly, with(uint64(ledger.LostUnreachable), 7, uint64(ledger.LostPaused), 1))},
+		{"as many at MaxHold", "lapsed", cut, true, Error, made(costly, with(uint64(ledger.Lapsed), 3, uint64(ledger.LostMaxHold), 3))},
+		{"fewer at MaxHold", "lapsed", cut, false, Error, made(costly, with(uint64(ledger.Lapsed), 3, uint64(ledger.LostMaxHold), 2))},
+	} {
+		ok := false
+		for _, f := range Judge(c.lock, month) {
+			if f.Kind == c.kind {
+				ok = f.Severity == c.severity && strings.Contains(f.Evidence, c.text) == c.says
+			}
+		}
+		if !ok {
+			t.Errorf("%s: found %+v, want %s %s, and that it says %q: %v", c.name, Judge(c.lock, month), c.severity, c.kind, c.text, c.says)
+		}
+	}
+}

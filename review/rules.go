@@ -276,9 +276,25 @@ func ttlTooTight(s *subject) []Finding {
 	if n < 3 || atLeast(n, grants) <= 0.001 {
 		return nil
 	}
-	return one("TTL too tight", Warning,
-		fmt.Sprintf("%d of %d leases were lost because no renewal came through in time, with a TTL of %s", n, grants, span(s.declared.TTL)),
-		fmt.Sprintf("raise TTL to %s; it is only how soon a dead holder is noticed", span(3*s.declared.TTL)))
+	evidence := fmt.Sprintf("%d of %d leases were lost because no renewal came through in time, with a TTL of %s", n, grants, span(s.declared.TTL))
+	advice := fmt.Sprintf("raise TTL to %s; it is only how soon a dead holder is noticed", span(3*s.declared.TTL))
+	if when, all := s.unreachableOn(seen); all && n == seen.Get(ledger.LostUnreachable) {
+		evidence += fmt.Sprintf(", all of them on %s, when the store could not be reached", date(when.Start()))
+		advice = "if it was away for longer than any TTL that you would set, no TTL would have helped, and none need be changed; else " + advice
+	}
+	return one("TTL too tight", Warning, evidence, advice)
+}
+
+// unreachableOn returns the one day on which leases were lost because the store could not be reached, if it was one only: many holders lose
+// theirs in one outage.
+func (s *subject) unreachableOn(seen stretch) (when driver.Day, one bool) {
+	days := 0
+	for d, u := range s.lock.Days {
+		if d >= driver.DayOf(seen.from) && s.asked.holds(d, u) && u.Get(ledger.LostUnreachable) > 0 {
+			when, days = d, days+max(u.Covers, 1)
+		}
+	}
+	return when, days == 1
 }
 
 func drifted(s *subject) []Finding {

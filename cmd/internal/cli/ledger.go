@@ -83,7 +83,7 @@ func (g *globals) sendSpooled(book driver.Ledger) {
 		return
 	}
 	rec := g.recorder(book)
-	rec.Start(book, "")
+	_ = rec.Start(book, "") // it is a new one
 	ctx, cancel := context.WithTimeout(context.Background(), 2*g.Timeout)
 	defer cancel()
 	err := rec.Flush(ctx)
