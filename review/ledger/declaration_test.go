@@ -202,9 +202,11 @@ func TestIdleProgramIsSilent(t *testing.T) {
 		r := started(store, nil)
 		r.Declare("idle", holdlock.LockOptions{TTL: time.Minute})
 		time.Sleep(60 * 24 * time.Hour)
+		store.mu.Lock()
 		if store.requests != 1 {
 			t.Errorf("%d requests in 60 days, want 1", store.requests)
 		}
+		store.mu.Unlock()
 		if err := r.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
