@@ -31,7 +31,7 @@ type ClientOptions struct {
 	Logger *slog.Logger
 	// Observer receives every event. nil is none.
 	Observer Observer
-	// Recorder counts what happens, for reviews. It serves one client. nil is none: then no review knows of these locks.
+	// Recorder counts what happens, for reviews. It serves one client, and one that has served another is refused (ErrInvalid). nil is none: then no review knows of these locks.
 	Recorder Recorder
 	// CallTimeout bounds every call of the store; a hung store costs this much and no more. Renewals are bounded further,
 	// by a quarter of the TTL, so that there is time for another try. Default 5 s.
@@ -73,7 +73,8 @@ type Client struct {
 }
 
 // NewClient makes a client on a driver. Programs use the Open function of a store's package instead; this is for those
-// packages and for tests. The client owns the driver from here on and closes it in Shutdown.
+// packages and for tests. The client owns the driver from here on and closes it in Shutdown; if there is an error the caller still
+// does. That is an *InvalidError, or what the Recorder says.
 func NewClient(drv driver.Driver, opts *ClientOptions) (*Client, error) {
 	if opts == nil {
 		opts = &ClientOptions{}
@@ -108,7 +109,9 @@ func NewClient(drv driver.Driver, opts *ClientOptions) (*Client, error) {
 	}
 	if c.recorder != nil {
 		ledger, _ := driver.As[driver.Ledger](drv)
-		c.recorder.Start(ledger, host)
+		if err := c.recorder.Start(ledger, host); err != nil {
+			return nil, err
+		}
 	}
 	c.keeper = newKeeper(c)
 	c.undoer = newUndoer(c)

@@ -62,7 +62,7 @@ func (l *Lock) jobError(e *driver.JobError) *JobError {
 func (l *Lock) Claim(ctx context.Context, claim driver.Claim, wait time.Duration) (*Lease, error) {
 	c := l.c
 	if err := l.claimable(&claim); err != nil {
-		return nil, err
+		return nil, l.refused(err)
 	}
 	if err := c.begin(); err != nil { // ended by Finish or Release, so that Shutdown does not close the store before
 		return nil, err
@@ -229,7 +229,7 @@ func (l *Lease) Finish(ctx context.Context, rec driver.Record) error {
 		c.emit(Event{Kind: Unrecorded, Name: name, Key: key, Token: l.token, Job: l.job, Err: failed})
 		return failed
 	default:
-		c.undoer.addRecord(l.lock, l.ref, keepUntil, l.over(), &rec)
+		c.undoer.addRecord(l, keepUntil, now, &rec)
 		failed := l.lock.storeError("record", err)
 		e.Kind, e.Err = Unreleased, failed
 		if !first || lost != nil { // its end has been told

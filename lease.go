@@ -23,6 +23,7 @@ type Lease struct {
 	mu        sync.Mutex
 	confirmed instant       // when the last confirmed request was sent: trust counts from here
 	trust     time.Duration // how long that is worth: TTL − margin, less after a hand-over
+	margin    time.Duration // for how much longer the store keeps the key, by clocks that run alike
 	err       error         // nil while the lease lasts, else why it ended
 	done      chan struct{} // closed when err is set; made for the first who asks
 	released  bool          // Release was called
@@ -42,7 +43,7 @@ type work struct{ cancel context.CancelCauseFunc }
 func (l *Lock) granted(ref driver.Ref, began, sent instant, lasts time.Duration, g driver.Grant, start time.Time, contended bool) *Lease {
 	lease := &Lease{
 		lock: l, ref: ref, token: g.Token, job: g.Job,
-		began: began, trust: lasts - margin(lasts), confirmed: sent,
+		began: began, trust: lasts - margin(lasts), margin: margin(lasts), confirmed: sent,
 		renewal: renewal{due: sent.mono.Add(lasts / 3)},
 	}
 	if lasts < l.opts.TTL { // a hand-over: work that is over before the claim is costs no renewal
@@ -246,27 +247,58 @@ func (l *Lease) giveBack(ctx context.Context, now instant) (Event, error) {
 		due := l.left(c.clock.now()) <= 0
 		l.mu.Unlock()
 		if due { // it arrived late, and the term had ended by itself after the work had
+			if ends := l.over(now); !ends.IsZero() && !time.Now().Before(ends) {
+				c.undoer.abandon(&undo{lock: l.lock, nonce: l.ref.Nonce, ends: ends, doubt: l.forgettable()})
+			}
 			e.Kind, err = Released, nil
 			break
 		}
 		lost := l.goneError(err)
 		e.Kind, e.Reason, e.Err, err = Lost, lost.Reason, lost, lost
 	default:
-		c.undoer.addRelease(l.lock, l.ref, keepUntil, l.over())
+		c.undoer.addRelease(l, keepUntil, now)
 		err = l.lock.storeError("release", err)
 		e.Kind, e.Err = Unreleased, err
 	}
 	return e, err
 }
 
-// over returns when the store may let the term end by itself, if the work had ended while it was ours; else zero.
-func (l *Lease) over() time.Time {
+// over returns when the store may let the term end by itself, if the work of a lease that is given back had ended before, at now;
+// else zero. Then nobody can have run beside it, whoever finds the term lapsed. On paper:
+//
+//	sent ── trust ends ── half the margin ── TTL: the store may give the key away
+//
+// What is released in time ended within trust. Work that was told of a loss, because trust ended or MaxHold came, needs a moment to stop.
+// The margin is for that and for clocks that run at different rates; half of it is left for the clocks, which is more than any
+// are apart. It is counted on the worse of both clocks from the last request that the store is known to have got, so that an
+// answer that was lost only makes the term longer; and after a hand-over from what that was worth. Nothing follows from time where
+// the term did not last until then: the store has forgotten it, an operator has broken it, or it lived on a connection, which the
+// server may have ended at any moment.
+func (l *Lease) over(now instant) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !errors.Is(l.err, ErrReleased) {
+	if errors.Is(l.err, ErrReleased) {
+		return l.confirmed.mono.Add(l.trust)
+	}
+	var loss *LostError
+	if !errors.As(l.err, &loss) || l.lock.c.losses != nil {
 		return time.Time{}
 	}
-	return l.confirmed.mono.Add(l.trust)
+	switch until := l.trust + l.margin/2; loss.Reason {
+	case LossUnreachable, LossPaused, LossExpired, LossMaxHold:
+		if now.sub(l.confirmed) < until {
+			return l.confirmed.mono.Add(until)
+		}
+	}
+	return time.Time{}
+}
+
+// forgettable says that a lease was lost, and that a replica which took over may not have known of its last renewal: then its term has
+// ended before that was over, and nobody knows.
+func (l *Lease) forgettable() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !errors.Is(l.err, ErrReleased) && l.lock.c.traits.Forgets == driver.OnFailover
 }
 
 // goneError is the loss of a lease whose term the store no longer has.

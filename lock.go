@@ -166,7 +166,7 @@ func (l *Lock) acquireFor(ctx context.Context, wait time.Duration) (*Lease, erro
 		return nil, l.keyErr
 	}
 	if err := l.permit(entryLease); err != nil {
-		return nil, err
+		return nil, l.refused(err)
 	}
 	if l.opts.Mode == Shadow {
 		return l.shadow(ctx)

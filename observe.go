@@ -19,8 +19,9 @@ type Observer interface {
 // declared as. Its methods are called as those of an Observer are.
 type Recorder interface {
 	Observer
-	// Start is called once, before anything else. l is where counts are kept, and nil if the store cannot.
-	Start(l driver.Ledger, host string)
+	// Start is called by NewClient, before anything else. l is where counts are kept, and nil if the store cannot. An error, such as that
+	// it serves another client already, is NewClient's; nothing more is called then.
+	Start(l driver.Ledger, host string) error
 	// Declare is called by NewLock, with all defaults filled in.
 	Declare(name string, opts LockOptions)
 	// Stop is called by Shutdown before the store is closed. No event comes after it. It sends what is left, until ctx ends.
@@ -44,10 +45,10 @@ type Event struct {
 	TokenRead bool           // Released, Lost, Outlived: somebody has asked for the token of the lease
 	Shadow    bool           // Granted: of a run in shadow mode
 	Abandoned bool           // Unreleased: the work was over, and giving it back is not tried any more: the term has ended, or will, by its TTL
-	Left      *driver.Ref    // Unreleased, if Abandoned: that term. If a successor finds it lapsed, it is the Prior of that Lapsed
+	Left      *driver.Ref    // Unreleased, if Abandoned: that term. If a successor finds it lapsed, it is the Prior of that Lapsed. nil if a replica that took over may have let it end before the work had
 	InTx      bool           // the lock was taken in the caller's own transaction: it ends with that, and no Released follows
 	Unclear   bool           // Granted, Skipped, Duplicate: InTx, and nobody can tell whether it met somebody else, since the server makes it wait
-	Err       error          // Skipped, Failed, WaitFailing, Overlapped, Unseen, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back
+	Err       error          // Skipped, Failed, Refused, WaitFailing, Overlapped, Unseen, RenewFailed, Unreleased, Duplicate, Unrecorded: what came back
 	Job       *driver.Job    // Duplicate, Rerun, Suspended, Unrecorded: the job
 }
 
@@ -62,6 +63,9 @@ const (
 	Skipped EventKind = "skipped"
 	// Failed: it was not granted because the store failed. The job did not run.
 	Failed EventKind = "failed"
+	// Refused: it was not granted because a Harmful lock may not be used in this way (ErrRefused). The store was not asked, and the job
+	// did not run.
+	Refused EventKind = "refused"
 	// Overlapped: in shadow mode, a run began beside somebody else's term. An enforced lock would have skipped it, or made it wait.
 	Overlapped EventKind = "overlapped"
 	// Unseen: in shadow mode, the store failed, so that nobody can tell whether the run overlapped. It ran.

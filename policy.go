@@ -1,6 +1,10 @@
 package holdlock
 
-import "github.com/holdlock/holdlock/driver"
+import (
+	"errors"
+
+	"github.com/holdlock/holdlock/driver"
+)
 
 // DoubleRun declares what happens if the job runs twice at the same time. It is the first question of every review.
 type DoubleRun uint8
@@ -67,6 +71,14 @@ func permit(e entry, d DoubleRun, g Guard, f driver.Fencing, k driver.Keeping, a
 		return "a Guard is declared, but this store's tokens are not durable: " + f.String()
 	}
 	return ""
+}
+
+// refused tells of a use that permit has refused. Usable and Claimable ask without an attempt, and tell nothing.
+func (l *Lock) refused(err error) error {
+	if errors.Is(err, ErrRefused) {
+		l.c.emit(Event{Kind: Refused, Name: l.name, Key: l.key, Err: err})
+	}
+	return err
 }
 
 // permit checks the lock's declarations for one way of using it.

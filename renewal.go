@@ -88,7 +88,7 @@ func (l *Lease) renewed(sent, now instant, err error) *LostError {
 	case l.left(now) <= 0:
 		return l.lossOf(now)
 	case err == nil:
-		l.confirmed, l.trust = sent, ttl-margin(ttl)
+		l.confirmed, l.trust, l.margin = sent, ttl-margin(ttl), margin(ttl)
 		l.renewal = renewal{due: sent.mono.Add(ttl / 3)}
 		return nil
 	case errors.Is(err, driver.ErrBroken):

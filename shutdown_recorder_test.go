@@ -18,7 +18,7 @@ type slowRecorder struct {
 	err   error
 }
 
-func (s *slowRecorder) Start(driver.Ledger, string) {}
+func (s *slowRecorder) Start(driver.Ledger, string) error { return nil }
 
 func (s *slowRecorder) Stop(ctx context.Context) error {
 	select {

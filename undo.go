@@ -67,6 +67,7 @@ type undo struct {
 	keepUntil time.Time      // the key stays taken until then (MinHold)
 	until     time.Time      // the term has ended by itself by then; nothing for a place
 	ends      time.Time      // if work under it has ended: when the store may let the term end by itself; else zero
+	doubt     bool           // the store may have let it end before that: see Lease.forgettable
 	tries     int
 }
 
@@ -101,14 +102,14 @@ func (u *undoer) addPlace(l *Lock, ref driver.Ref) {
 	u.add(ref.Key, &undo{lock: l, nonce: ref.Nonce, place: true}, true)
 }
 
-// addRelease gives back a term under which the work has ended.
-func (u *undoer) addRelease(l *Lock, ref driver.Ref, keepUntil, ends time.Time) {
-	u.addRecord(l, ref, keepUntil, ends, nil)
+// addRelease gives back a term under which the work has ended, at now.
+func (u *undoer) addRelease(l *Lease, keepUntil time.Time, now instant) {
+	u.addRecord(l, keepUntil, now, nil)
 }
 
-// addRecord gives back a term under which a run has ended, and records that.
-func (u *undoer) addRecord(l *Lock, ref driver.Ref, keepUntil, ends time.Time, rec *driver.Record) {
-	u.add(ref.Key, &undo{lock: l, nonce: ref.Nonce, keepUntil: keepUntil, ends: ends, record: rec}, false)
+// addRecord gives back a term under which a run has ended, at now, and records that.
+func (u *undoer) addRecord(l *Lease, keepUntil time.Time, now instant, rec *driver.Record) {
+	u.add(l.ref.Key, &undo{lock: l.lock, nonce: l.ref.Nonce, keepUntil: keepUntil, ends: l.over(now), doubt: l.forgettable(), record: rec}, false)
 }
 
 func (u *undoer) add(key string, job *undo, leaves bool) {
@@ -191,7 +192,10 @@ var errLeftToExpire = errors.New("the store has not confirmed it in time; the te
 // abandon tells that a term under which work had ended is left to end by itself: whoever comes next would take its holder for dead.
 func (u *undoer) abandon(job *undo) {
 	if !job.ends.IsZero() {
-		left := &driver.Ref{Key: storeKey(job.lock.name, job.lock.key), Nonce: job.nonce}
+		var left *driver.Ref
+		if !job.doubt {
+			left = &driver.Ref{Key: storeKey(job.lock.name, job.lock.key), Nonce: job.nonce}
+		}
 		u.c.emit(Event{
 			Kind: Unreleased, Name: job.lock.name, Key: job.lock.key, Abandoned: true, Left: left, Err: job.lock.storeError("release", errLeftToExpire),
 		})

@@ -56,7 +56,11 @@ func Open(client redis.UniversalClient, opts *Options) (*holdlock.Client, error)
 	if err != nil {
 		return nil, err
 	}
-	return holdlock.NewClient(d, &opts.Client)
+	c, err := holdlock.NewClient(d, &opts.Client)
+	if err != nil {
+		_ = d.Close()
+	}
+	return c, err
 }
 
 func (o *Options) logger() *slog.Logger {
@@ -115,7 +119,11 @@ func OpenQuorum(clients []redis.UniversalClient, opts *QuorumOptions) (*holdlock
 	if err != nil {
 		return nil, err
 	}
-	return holdlock.NewClient(d, &opts.Client)
+	c, err := holdlock.NewClient(d, &opts.Client)
+	if err != nil {
+		_ = d.Close()
+	}
+	return c, err
 }
 
 func (o *QuorumOptions) logger() *slog.Logger {

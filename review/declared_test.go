@@ -235,7 +235,7 @@ func TestNotAnswered(t *testing.T) {
 		if got := kinds(found); got != want {
 			t.Errorf("found %+v, want %s", found, want)
 		}
-		if a := Sheet(l, month, driver.Traits{})[4]; a.Verdict != Unknown || !strings.Contains(a.Why, "none of 1 attempts") {
+		if a := Sheet(l, month, driver.Traits{})[4]; a.Verdict != Unknown || !strings.Contains(a.Why, "the only attempt") {
 			t.Errorf("%+v", a)
 		}
 	}

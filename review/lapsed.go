@@ -45,7 +45,7 @@ func (s *subject) lapses() lapses {
 }
 
 func lapsed(s *subject) []Finding {
-	l, expired := s.lapses(), s.Get(ledger.LostExpired)
+	l, expired, cut := s.lapses(), s.Get(ledger.LostExpired), s.Get(ledger.LostMaxHold)
 	if l.all == 0 {
 		return nil
 	}
@@ -70,6 +70,12 @@ func lapsed(s *subject) []Finding {
 		if now := s.asDeclared(sameTimes); now.Get(ledger.LostExpired) == 0 {
 			advice = fmt.Sprintf("none of that is from after the change of its settings (%s): see whether it happens again", date(now.from))
 		}
+	case cut >= n: // they may be leases that nobody has released; that MaxHold cut one off that was released then is no explanation, and not told apart
+		evidence = fmt.Sprintf("%s over before %s released: each may have run beside its successor; %s in this period, and a lease that is not released then ends like that; "+
+			"any others had holders that were killed, paused or cut off",
+			times(n, "lease was", "leases were"), its(n, "it was", "they were"), times(cut, "run was cut off at MaxHold", "runs were cut off at MaxHold"))
+		advice = "see first that each lease is released in the end, also after an error (Do does that), and how long work goes on after MaxHold; else find out why workers die or stall; " +
+			"if a double run does damage, give the resource a fence or take the lock inside its transaction"
 	case l.may > 0:
 		evidence = fmt.Sprintf("%s over before %s released: %s killed, paused or cut off, so that each may have run beside its successor; or the work was over and only the release did not come through, "+
 			"which %d of them may be at most",

@@ -13,7 +13,7 @@ import (
 type rule func(*subject) []Finding
 
 var rules = []rule{
-	lapsed, overrunning, lost, blocking, notRun, starving, ttlTooLong, ttlTooTight, drifted,
+	lapsed, overrunning, lost, blocking, notRun, refused, starving, ttlTooLong, ttlTooTight, drifted,
 	undeclared, guardUnseen, riskAccepted, uncontended, declaredIdempotent, unused,
 }
 
@@ -146,7 +146,7 @@ func (s *subject) usual() (d time.Duration, says string) {
 // starved says that nobody has got the lock in the last three days, though it was attempted.
 func (s *subject) starved() bool {
 	before := s.period.To.Add(-3 * day)
-	return s.period.Days() >= 3 && s.LastGrant.Before(before) && s.LastTry.After(before)
+	return !s.lock.Partial && s.period.Days() >= 3 && s.LastGrant.Before(before) && s.LastTry.After(before)
 }
 
 func blocking(s *subject) []Finding {
@@ -202,6 +202,33 @@ func notRun(s *subject) []Finding {
 		"look at the store; if the work may run without the lock, say so in the code, where the error is handled")
 }
 
+// refused is about a job that never runs, because its lock may not be used as it is declared. Nobody waits for it and nothing fails in the
+// store, so that it would look like one that is not used.
+func refused(s *subject) []Finding {
+	if s.declared == nil {
+		return nil
+	}
+	seen := s.asDeclared(func(a, b *ledger.Declaration) bool { return a.DoubleRun == b.DoubleRun && a.Guard == b.Guard })
+	n, grants := seen.Get(ledger.Refused), seen.Get(ledger.Granted)
+	if n == 0 {
+		return nil
+	}
+	severity, others := Error, "and none was granted: the job does not run"
+	if grants > 0 {
+		severity, others = Warning, fmt.Sprintf("and %s granted, to other uses or since the risk is accepted", times(grants, "attempt was", "attempts were"))
+	}
+	return one("refused", severity, fmt.Sprintf("%s refused, %s; %s", times(n, "attempt was", "attempts were"), others, s.refusedFor()),
+		"take the lock inside the transaction of its writes; or declare a Guard, on a store with durable tokens; or accept the risk in writing (AcceptRisk); if a double run is not that bad, declare so")
+}
+
+// refusedFor says what is missing, as far as the declaration shows it.
+func (s *subject) refusedFor() string {
+	if s.declared.Guard == holdlock.Unguarded {
+		return "a double run is declared harmful and no Guard is declared"
+	}
+	return fmt.Sprintf("a double run is declared harmful, and the tokens of the store are not durable enough for the Guard that is declared (%s)", s.declared.Guard)
+}
+
 func starving(s *subject) []Finding {
 	waited, gaveUp := s.Get(ledger.Waited), s.Get(ledger.GaveUp)
 	if waited < 20 || atLeast(gaveUp, waited) <= 0.10 {
@@ -213,7 +240,7 @@ func starving(s *subject) []Finding {
 }
 
 func ttlTooLong(s *subject) []Finding {
-	if s.declared == nil {
+	if s.declared == nil || s.lock.Partial { // what is not known may have been longer
 		return nil
 	}
 	d, seen := s.declared, s.asDeclared(sameTimes)
@@ -249,9 +276,25 @@ func ttlTooTight(s *subject) []Finding {
 	if n < 3 || atLeast(n, grants) <= 0.001 {
 		return nil
 	}
-	return one("TTL too tight", Warning,
-		fmt.Sprintf("%d of %d leases were lost because no renewal came through in time, with a TTL of %s", n, grants, span(s.declared.TTL)),
-		fmt.Sprintf("raise TTL to %s; it is only how soon a dead holder is noticed", span(3*s.declared.TTL)))
+	evidence := fmt.Sprintf("%d of %d leases were lost because no renewal came through in time, with a TTL of %s", n, grants, span(s.declared.TTL))
+	advice := fmt.Sprintf("raise TTL to %s; it is only how soon a dead holder is noticed", span(3*s.declared.TTL))
+	if when, all := s.unreachableOn(seen); all && n == seen.Get(ledger.LostUnreachable) {
+		evidence += fmt.Sprintf(", all of them on %s, when the store could not be reached", date(when.Start()))
+		advice = "if it was away for longer than any TTL that you would set, no TTL would have helped, and none need be changed; else " + advice
+	}
+	return one("TTL too tight", Warning, evidence, advice)
+}
+
+// unreachableOn returns the one day on which leases were lost because the store could not be reached, if it was one only: many holders lose
+// theirs in one outage.
+func (s *subject) unreachableOn(seen stretch) (when driver.Day, one bool) {
+	days := 0
+	for d, u := range s.lock.Days {
+		if d >= driver.DayOf(seen.from) && s.asked.holds(d, u) && u.Get(ledger.LostUnreachable) > 0 {
+			when, days = d, days+max(u.Covers, 1)
+		}
+	}
+	return when, days == 1
 }
 
 func drifted(s *subject) []Finding {
@@ -298,7 +341,7 @@ func undeclared(s *subject) []Finding {
 }
 
 func guardUnseen(s *subject) []Finding {
-	if s.declared == nil || s.declared.Guard != holdlock.Fenced {
+	if s.declared == nil || s.lock.Partial || s.declared.Guard != holdlock.Fenced {
 		return nil
 	}
 	seen := s.asDeclared(func(a, b *ledger.Declaration) bool { return a.Guard == b.Guard })
@@ -330,11 +373,11 @@ func (s *subject) answered() uint64 {
 
 func uncontended(s *subject) []Finding {
 	n := s.answered()
-	if n < enough || s.period.Days() < enoughDays || s.Get(ledger.Contended) > 0 || s.Get(ledger.Unclear) > 0 {
+	if s.lock.Partial || n < enough || s.period.Days() < enoughDays || s.Get(ledger.Contended) > 0 || s.Get(ledger.Unclear) > 0 {
 		return nil
 	}
 	return one("uncontended", Note,
-		fmt.Sprintf("none of %d attempts in %.0f days met another holder: with 95%% confidence under %s do", n, s.period.Days(), percent(ruleOfThree(n))),
+		fmt.Sprintf("none of %d attempts in %s met another holder: with 95%% confidence under %s do", n, wholeDays(s.period.Days()), percent(ruleOfThree(n))),
 		s.without())
 }
 
@@ -361,7 +404,7 @@ func declaredIdempotent(s *subject) []Finding {
 		return nil
 	}
 	return one("declared idempotent", Note,
-		fmt.Sprintf("a double run is declared harmless, so the lock saves work and nothing else: %d of %d attempts met another holder%s",
-			s.Get(ledger.Contended), n, s.unclear()),
+		fmt.Sprintf("a double run is declared harmless, so the lock saves work and nothing else: %d of %s met another holder%s",
+			s.Get(ledger.Contended), times(n, "attempt", "attempts"), s.unclear()),
 		"if that is not worth what the lock costs, take it out: "+s.without())
 }

@@ -293,7 +293,7 @@ func TestUnused(t *testing.T) {
 		want  string     // in the evidence or the advice
 	}{
 		{"13 days ago", end.Add(-13 * 24 * time.Hour), 0, 4, 1, ""},
-		{"15 days ago", end.Add(-15 * 24 * time.Hour), 0, 4, 1, "on 2026-03-16; before that on 5 days, with 1 d between two of them at most"},
+		{"15 days ago", end.Add(-15 * 24 * time.Hour), 0, 4, 1, "last on 2026-03-16, on 5 days in all with 1 d between two of them at most"},
 		{"15 days ago, and four times in all", end.Add(-15 * 24 * time.Hour), 0, 3, 1, ""},
 		{"once a month", end.Add(-29 * 24 * time.Hour), 0, 0, 0, ""},
 		{"every third day", end.Add(-15 * 24 * time.Hour), 0, 4, 3, "only if it is not to"},

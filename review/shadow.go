@@ -78,6 +78,8 @@ func inShadow(s *subject) []Finding {
 			severity = Note
 		}
 		return one("shadow", severity, evidence, "if that did any harm, enforce the lock again; if it did none, take the lock out")
+	case s.lock.Partial:
+		return one("shadow", Note, evidence+"; some of its records could not be read", "see to these records: what is known is not all")
 	case n >= enough && days >= enoughDays:
 		return one("shadow", Note, fmt.Sprintf("%s: with 95%% confidence under %s do", evidence, percent(ruleOfThree(n))),
 			"the lock prevents nothing: take it out")

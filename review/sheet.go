@@ -2,6 +2,7 @@ package review
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdlock/holdlock"
@@ -25,7 +26,23 @@ func Sheet(l *ledger.Lock, p Period, t driver.Traits) []Answer {
 	s := subjectOf(l, p)
 	answers := []Answer{longEnough(s), ownership(t), neverReleased(s, t), doubleRunCheap(s, t), stillNeeded(s)}
 	inTransactions(s, t, answers)
+	if l.Partial {
+		notAll(answers)
+	}
 	return answers
+}
+
+// notAll takes back what only follows from records that there are not, if some could not be read.
+func notAll(answers []Answer) {
+	const but = "; some of its records could not be read, so that more may have happened"
+	for _, i := range []int{0, 2, 3, 4} { // that a release checks ownership does not depend on them
+		answers[i].Why += but
+	}
+	for i, taken := range map[int][]string{0: {"yes"}, 4: {"not used", "perhaps not"}} {
+		if slices.Contains(taken, answers[i].Verdict) {
+			answers[i].Verdict = Unknown
+		}
+	}
 }
 
 func longEnough(s *subject) Answer {
@@ -56,8 +73,8 @@ func longEnough(s *subject) Answer {
 		if seen.Get(ledger.LostMaxHold)+renewals > 0 {
 			a.Verdict = "no"
 		}
-		a.Why = fmt.Sprintf("the lease is renewed, up to MaxHold (%s); the slowest of %d runs took %s; %d were cut off there, and %d lost because no renewal "+
-			"came through within the TTL of %s", span(s.declared.MaxHold), n, span(longest), seen.Get(ledger.LostMaxHold),
+		a.Why = fmt.Sprintf("the lease is renewed, up to MaxHold (%s); the slowest of %s took %s; %d were cut off there, and %d lost because no renewal "+
+			"came through within the TTL of %s", span(s.declared.MaxHold), times(uint64(n), "run", "runs"), span(longest), seen.Get(ledger.LostMaxHold),
 			renewals, span(s.declared.TTL))
 	}
 	return a
@@ -124,7 +141,7 @@ func neverReleased(s *subject, t driver.Traits) Answer {
 func doubleRunCheap(s *subject, t driver.Traits) Answer {
 	a := Answer{Question: "Is a double run cheap, or does it need the database?", Verdict: Unknown}
 	double := s.doubleRun()
-	seen := fmt.Sprintf("; seen in this period: %s that may have been one", times(s.lapses().open()+s.Lost(), "loss", "losses"))
+	seen := "; seen in this period: " + s.mayHaveRunTwice()
 	switch double {
 	case holdlock.Undeclared:
 		a.Why = "nobody has declared what it costs" + seen
@@ -144,6 +161,17 @@ func doubleRunCheap(s *subject, t driver.Traits) Answer {
 	return a
 }
 
+// mayHaveRunTwice counts the terms whose work may have run beside a successor. The holder of one tells of its loss, and its successor of
+// its lapse, so that they may be the same; which are is not known.
+func (s *subject) mayHaveRunTwice() string {
+	found, told := s.lapses().open(), s.Lost()
+	if found == 0 || told == 0 {
+		return times(found+told, "loss", "losses") + " that may have been one"
+	}
+	return fmt.Sprintf("%d to %d losses that may have been one: %d that successors have found and %d that holders have told of, and a term may be in both",
+		max(found, told), found+told, found, told)
+}
+
 func stillNeeded(s *subject) Answer {
 	a := Answer{Question: "Is it still needed?", Verdict: Unknown}
 	n, met := s.answered(), s.Get(ledger.Contended)
@@ -157,18 +185,26 @@ func stillNeeded(s *subject) Answer {
 	switch {
 	case n == 0 && s.LastHeld.After(s.period.From):
 		a.Verdict = "held"
-		a.Why = fmt.Sprintf("no attempt has ended in %.0f days, and a term stood on %s, the last day on which that was seen; who waits is counted when the wait ends",
-			s.period.Days(), date(s.LastHeld))
+		a.Why = fmt.Sprintf("no attempt has ended in %s, and a term stood on %s, the last day on which that was seen; who waits is counted when the wait ends",
+			wholeDays(s.period.Days()), date(s.LastHeld))
 	case met == 0 && unclear > 0:
-		a.Why = fmt.Sprintf("none of %d attempts is known to have met another holder", n) + s.unclear()
+		a.Why = fmt.Sprintf("none of %s is known to have met another holder", times(n, "attempt", "attempts")) + s.unclear()
 	case n == 0 && failed > 0:
-		a.Why = fmt.Sprintf("the store has answered none of %s in %.0f days", times(failed, "attempt", "attempts"), s.period.Days())
+		a.Why = fmt.Sprintf("the store has answered none of %s in %s", times(failed, "attempt", "attempts"), wholeDays(s.period.Days()))
+	case n == 0 && s.Get(ledger.Refused) > 0:
+		a.Why = fmt.Sprintf("%s refused, and the store was not asked", times(s.Get(ledger.Refused), "attempt was", "attempts were"))
+		if s.declared != nil {
+			a.Why += ": " + s.refusedFor()
+		}
 	case n == 0:
-		a.Verdict, a.Why = "not used", fmt.Sprintf("no attempt in %.0f days", s.period.Days())
+		a.Verdict, a.Why = "not used", "no attempt in "+wholeDays(s.period.Days())
 	case met > 0:
-		a.Verdict, a.Why = "yes", fmt.Sprintf("%d of %d attempts met another holder", met, n)+s.unclear()
+		a.Verdict, a.Why = "yes", fmt.Sprintf("%d of %s met another holder", met, times(n, "attempt", "attempts"))+s.unclear()
 	case n < enough || s.period.Days() < enoughDays:
-		a.Why = fmt.Sprintf("none of %d attempts met another holder in %.0f days, which is too little to tell", n, s.period.Days())
+		a.Why = fmt.Sprintf("none of %d attempts met another holder in %s, which is too little to tell", n, wholeDays(s.period.Days()))
+		if n == 1 {
+			a.Why = fmt.Sprintf("the only attempt in %s met no other holder, which is too little to tell", wholeDays(s.period.Days()))
+		}
 	default:
 		a.Verdict, a.Why = "perhaps not", fmt.Sprintf("none of %d attempts met another holder: with 95%% confidence under %s do", n, percent(ruleOfThree(n)))
 	}

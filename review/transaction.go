@@ -30,7 +30,7 @@ func (s *subject) unclear() string {
 // inTransactions gives the answers of the sheet that differ for such a lock, in its order.
 func inTransactions(s *subject, t driver.Traits, answers []Answer) {
 	n := s.Get(ledger.InTx)
-	unused := t.Transactional && s.declared != nil && s.Get(ledger.Attempts) == 0 // of a client that has nothing else
+	unused := t.Transactional && !s.lock.Partial && s.declared != nil && s.Get(ledger.Attempts)+s.Get(ledger.Refused) == 0 // of a client that has nothing else
 	if !s.onlyInTx() && !unused {
 		if n > 0 {
 			some := fmt.Sprintf("; %d of %d attempts were in transactions, where it has no expiry, ends with the transaction and cannot be released before", n, s.Get(ledger.Attempts))

@@ -16,25 +16,42 @@ const (
 
 func unused(s *subject) []Finding {
 	used, since := s.LastUse(), s.period.To.Add(-idleDays*day)
-	if s.declared == nil || s.declared.Last < driver.DayOf(s.period.From) || s.period.Days() < idleDays ||
+	known := s.knownOn()
+	if s.lock.Partial || known < driver.DayOf(s.period.From) || s.period.Days() < idleDays ||
 		s.LastTry.After(since) || s.LastHeld.After(since.Add(-day)) { // that a term stands is told once a day
 		return nil
 	}
+	is := fmt.Sprintf("a program has it (known last of %s), and it", date(known.Start()))
 	if used.IsZero() {
 		advice := "look at why its job does not run, or take it out of the code"
 		if s.period.To.Sub(s.period.From) < rarest {
 			advice = "if its job runs more rarely than that, look back for longer (--since 100d); else look at why it does not run, or take it out of the code"
 		}
-		return one("unused", Note, fmt.Sprintf("it is declared (last on %s) and was not attempted in this period, of %.0f days", date(s.declared.Last.Start()), s.period.Days()), advice)
+		return one("unused", Note, fmt.Sprintf("%s was not attempted in this period, of %s", is, wholeDays(s.period.Days())), advice)
 	}
 	idle := s.period.To.Sub(used)
 	n, longest := s.habit()
 	if n < habit && idle <= rarest || idle <= 2*longest {
 		return nil
 	}
-	return one("unused", Note, fmt.Sprintf("it is declared (last on %s) and was attempted or held last on %s; before that on %s, with %s between two of them at most",
-		date(s.declared.Last.Start()), date(used), times(uint64(n), "day", "days"), span(longest)),
+	often := ""
+	if n > 1 {
+		often = fmt.Sprintf(", on %d days in all with %s between two of them at most", n, span(longest))
+	}
+	return one("unused", Note, fmt.Sprintf("%s was attempted or held last on %s%s", is, date(used), often),
 		"look at why its job does not run any more; take it out of the code only if it is not to")
+}
+
+// knownOn is the last day on which a program is known to have the lock, and zero if nothing is known. A day to come is that of a wrong clock.
+func (s *subject) knownOn() (last driver.Day) {
+	for i := range s.all {
+		for _, d := range []driver.Day{s.all[i].Last, s.all[i].KnownOn()} {
+			if d <= driver.DayOf(s.period.To)+1 {
+				last = max(last, d)
+			}
+		}
+	}
+	return last
 }
 
 // habit is on how many days of the period the lock was used, and the longest time between two of them.

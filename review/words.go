@@ -20,6 +20,9 @@ func its(n uint64, singular, plural string) string {
 	return plural
 }
 
+// wholeDays writes a number of days.
+func wholeDays(n float64) string { return times(uint64(n+0.5), "day", "days") }
+
 func date(t time.Time) string {
 	if t.IsZero() {
 		return "the beginning"

@@ -35,5 +35,9 @@ func Open(path string, opts *Options) (*holdlock.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return holdlock.NewClient(d, &opts.Client)
+	c, err := holdlock.NewClient(d, &opts.Client)
+	if err != nil {
+		_ = d.Close()
+	}
+	return c, err
 }

@@ -40,6 +40,9 @@ func (u *Usage) count(e *holdlock.Event, now time.Time) bool {
 	case holdlock.Failed:
 		u.attempt(e, now)
 		u.Counts[Failed]++
+	case holdlock.Refused:
+		u.Counts[Refused]++
+		u.LastTry = now.Truncate(time.Second)
 	case holdlock.Overlapped:
 		u.attempt(e, now)
 		u.Counts[Overlaps]++

@@ -23,6 +23,7 @@ type Declaration struct {
 
 	First, Last driver.Day // when it was in use
 	Used        uint64     // the days of that, as far as they are known, up to 64: bit i is i days before Last. See UsedOn
+	Told        driver.Day // when a program said last, without using it, that it still has it; zero if none has. See KnownOn
 	At          time.Time  // when a program declared it last, to the millisecond; zero if only an older release has
 	Host        string     // that declared it last
 }
@@ -31,7 +32,7 @@ type Declaration struct {
 func (d *Declaration) Same(o *Declaration) bool {
 	a, b := *d, *o
 	for _, x := range []*Declaration{&a, &b} {
-		x.Purpose, x.AcceptRisk, x.Host, x.First, x.Last, x.Used, x.At = "", "", "", 0, 0, 0, time.Time{}
+		x.Purpose, x.AcceptRisk, x.Host, x.First, x.Last, x.Told, x.Used, x.At = "", "", "", 0, 0, 0, 0, time.Time{}
 	}
 	return a == b
 }
@@ -41,6 +42,10 @@ func (d *Declaration) Same(o *Declaration) bool {
 func (d *Declaration) UsedOn(day driver.Day) bool {
 	return day <= d.Last && d.used()>>(d.Last-day)&1 == 1
 }
+
+// KnownOn returns the last day on which a program is known to have it, whether it used the lock or not. A program tells of a lock that
+// it does not use about once a week, and only if it uses another one.
+func (d *Declaration) KnownOn() driver.Day { return max(d.Last, d.Told) }
 
 // used returns the days, bit i for i days before Last.
 func (d *Declaration) used() uint64 {
@@ -77,6 +82,7 @@ type wireDeclaration struct {
 	Shadow  bool   `json:"sh,omitempty"`
 	At      int64  `json:"at,omitempty"` // since 1970
 	Used    uint64 `json:"u,omitempty"`
+	Told    int32  `json:"t,omitempty"`
 }
 
 type wireDeclarations struct {
@@ -100,7 +106,7 @@ func encodeDeclarations(list []Declaration) []byte {
 		}
 		w.List = append(w.List, wireDeclaration{
 			d.TTL.Milliseconds(), maxHold, d.MinHold.Milliseconds(), d.RenewOff, uint8(d.DoubleRun), uint8(d.Guard),
-			clip(d.Purpose), clip(d.AcceptRisk), int32(d.First), int32(d.Last), clip(d.Host), d.Shadow, 0, d.used(),
+			clip(d.Purpose), clip(d.AcceptRisk), int32(d.First), int32(d.Last), clip(d.Host), d.Shadow, 0, d.used(), int32(d.Told),
 		})
 		if !d.At.IsZero() {
 			w.List[len(w.List)-1].At = d.At.UnixMilli()
@@ -138,7 +144,7 @@ func decodeDeclarations(b []byte) ([]Declaration, error) {
 		list = append(list, Declaration{
 			TTL: ms(d.TTL), MaxHold: maxHold, MinHold: ms(d.MinHold), RenewOff: d.Off, DoubleRun: holdlock.DoubleRun(d.Double),
 			Guard: holdlock.Guard(d.Guard), Purpose: d.Purpose, AcceptRisk: d.Risk, Shadow: d.Shadow,
-			First: driver.Day(d.First), Last: driver.Day(d.Last), Used: d.Used, At: at, Host: d.Host,
+			First: driver.Day(d.First), Last: driver.Day(d.Last), Told: driver.Day(d.Told), Used: d.Used, At: at, Host: d.Host,
 		})
 	}
 	slices.SortStableFunc(list, newest) // an older release may have written it in another order
@@ -173,12 +179,12 @@ func declare(list []Declaration, d Declaration) []Declaration {
 		list = append(list, d)
 	} else {
 		have := &list[same]
-		first, last, at := min(have.First, d.First), max(have.Last, d.Last), later(have.At, d.At)
+		first, last, told, at := min(have.First, d.First), max(have.Last, d.Last), max(have.Told, d.Told), later(have.At, d.At)
 		used := have.used()<<(last-have.Last) | d.Used<<(last-d.Last)
 		if newestTexts(d, *have) < 0 {
 			*have = d
 		}
-		have.First, have.Last, have.Used, have.At = first, last, used, at
+		have.First, have.Last, have.Told, have.Used, have.At = first, last, told, used, at
 	}
 	slices.SortStableFunc(list, newest)
 	return list[:min(len(list), maxDeclarations)]

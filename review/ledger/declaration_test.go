@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdlock/holdlock"
@@ -128,4 +129,86 @@ func TestDeclarationsOfOlderRelease(t *testing.T) {
 	if d := newer[0]; d.First != 20_000 || !d.UsedOn(20_012) || !d.UsedOn(20_010) || d.UsedOn(20_011) || !d.UsedOn(20_000) {
 		t.Errorf("and used again: %+v", d)
 	}
+}
+
+// A program tells of a lock that it does not use once a week that it still has it, together with what others have done. One that uses
+// none is silent: no request is made because time passes.
+func TestIdleLocksAreTold(t *testing.T) {
+	store := newLedger()
+	r := started(store, &Options{Every: 24 * time.Hour})
+	today := driver.DayOf(time.Now()) - 30
+	r.now = func() time.Time { return today.Start().Add(time.Hour) }
+	for _, name := range []string{"idle", "busy"} {
+		r.Declare(name, holdlock.LockOptions{TTL: time.Minute})
+	}
+	flush := func() (requests int) {
+		t.Helper()
+		before := store.requests
+		if err := r.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return store.requests - before
+	}
+	declared := func(name string) (d Declaration) {
+		t.Helper()
+		locks, _, err := Load(t.Context(), store, 1, driver.DayOf(time.Now())+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range locks {
+			if l.Name == name && len(l.Declared) == 1 {
+				d = l.Declared[0]
+			}
+		}
+		return d
+	}
+	flush()
+	first, told := today, 0
+	for range 29 {
+		today++
+		granted(r, "busy", 1)
+		if got := flush(); got != 3 { // its day, the sum, and the declarations
+			t.Fatalf("%d requests for a day's counts, want 3", got)
+		}
+		if d := declared("idle"); d.Told == today {
+			told++
+		} else if today-d.KnownOn() >= tellEvery {
+			t.Fatalf("on day %d it is known last of day %d", today, d.KnownOn())
+		}
+	}
+	if told != 4 {
+		t.Errorf("told %d times in 29 days, want 4", told)
+	}
+	if d := declared("idle"); d.Last != first || d.UsedOn(today) || d.First != first {
+		t.Errorf("%+v, want that it was in use on the first day only", d)
+	}
+	if d := declared("busy"); d.Last != today || d.Told != 0 {
+		t.Errorf("%+v, want that it was in use until today, and nothing more told", d)
+	}
+	today -= 20 // a clock that was ahead is set back: what has been told for a day to come is told again
+	granted(r, "busy", 1)
+	if flush(); r.entries["idle"].sentOn != today {
+		t.Errorf("told for day %d, want %d", r.entries["idle"].sentOn, today)
+	}
+	if err := r.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A program that uses none of its locks makes no request because time passes.
+func TestIdleProgramIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newLedger()
+		r := started(store, nil)
+		r.Declare("idle", holdlock.LockOptions{TTL: time.Minute})
+		time.Sleep(60 * 24 * time.Hour)
+		store.mu.Lock()
+		if store.requests != 1 {
+			t.Errorf("%d requests in 60 days, want 1", store.requests)
+		}
+		store.mu.Unlock()
+		if err := r.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

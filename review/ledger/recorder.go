@@ -32,6 +32,7 @@ type Options struct {
 
 const (
 	maxLocks    = 1000 // that are counted by name
+	tellEvery   = 7    // days after which it is said of a lock that is not used that there still is one
 	flushBudget = 5 * time.Second
 )
 
@@ -65,6 +66,7 @@ type Recorder struct {
 	due     bool // the timer runs
 	failed  int  // flushes in a row
 	stopped bool
+	started bool
 }
 
 // entry is one lock in this process.
@@ -103,8 +105,16 @@ func New(opts *Options) *Recorder {
 	return r
 }
 
-// Start implements holdlock.Recorder.
-func (r *Recorder) Start(l driver.Ledger, host string) {
+// Start implements holdlock.Recorder. The error is an *holdlock.InvalidError if it has been started before: what two clients count would go to
+// the store of one, and no more once the other has stopped it.
+func (r *Recorder) Start(l driver.Ledger, host string) error {
+	r.state.Lock()
+	again := r.started
+	r.started = true
+	r.state.Unlock()
+	if again {
+		return &holdlock.InvalidError{What: "Recorder", Value: "that another client has, or had,", Why: "each client needs one of its own; call ledger.New for each"}
+	}
 	if r.opts.Store != nil {
 		l = r.opts.Store
 	}
@@ -114,6 +124,7 @@ func (r *Recorder) Start(l driver.Ledger, host string) {
 	r.ledger, r.host = l, host
 	r.timer = time.AfterFunc(time.Hour, r.tick)
 	r.timer.Stop()
+	return nil
 }
 
 // Stop implements holdlock.Recorder: it sends what there is, or spools it. Nothing is counted afterwards.
@@ -337,6 +348,13 @@ func (r *Recorder) collect() {
 				e.sentOn = today
 			}
 			e.past, e.dirty = nil, false
+		} else if gone := today - e.sentOn; len(e.declared) > 0 && (gone >= tellEvery || gone < 0) {
+			// That it is not used can be said only of a lock that there still is. It goes with what others have counted.
+			now := e.current
+			now.Told = today
+			e.declared, e.current = declare(e.declared, now), now
+			of(0).declared[name] = slices.Clone(e.declared)
+			e.sentOn = today
 		}
 		e.mu.Unlock()
 	}

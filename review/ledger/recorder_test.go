@@ -45,7 +45,9 @@ func newLedger() *flaky { return &flaky{Ledger: memhold.NewDriver(nil)} }
 
 func started(l driver.Ledger, opts *Options) *Recorder {
 	r := New(opts)
-	r.Start(l, "host")
+	if err := r.Start(l, "host"); err != nil {
+		panic(err)
+	}
 	return r
 }
 
@@ -233,10 +235,19 @@ func TestForeignRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	locks, problems, err := Load(t.Context(), l, 1, today+1)
-	if err != nil || len(problems) != 4 || len(locks) != 1 || locks[0].Total().Get(Granted) != 1 {
-		t.Errorf("Load: %d locks, problems %v, %v", len(locks), problems, err)
+	if err != nil || len(problems) != 4 || len(locks) != 3 {
+		t.Fatalf("Load: %d locks, problems %v, %v", len(locks), problems, err)
+	}
+	for _, l := range locks {
+		if fine := l.Name == "fine"; l.Partial == fine || (l.Total().Get(Granted) == 1) != fine {
+			t.Errorf("%s: partial %v, %d grants", l.Name, l.Partial, l.Total().Get(Granted))
+		}
 	}
 	for _, p := range problems {
+		var about *UnreadError
+		if !errors.As(p, &about) || about.Lock == "" || about.Lock == "fine" {
+			t.Errorf("%v is about %+v", p, about)
+		}
 		if !errors.Is(p, ErrNewer) && !errors.Is(p, ErrDamaged) || !strings.Contains(p.Error(), "lock ") {
 			t.Errorf("problem %v", p)
 		}

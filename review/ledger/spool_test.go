@@ -161,7 +161,9 @@ func TestSpoolBounds(t *testing.T) {
 func TestOtherStore(t *testing.T) {
 	l := newLedger()
 	r := New(&Options{Store: l})
-	r.Start(nil, "host")
+	if err := r.Start(nil, "host"); err != nil {
+		t.Fatal(err)
+	}
 	granted(r, "a", 3)
 	if err := r.Stop(t.Context()); err != nil {
 		t.Fatal(err)

@@ -43,6 +43,7 @@ const (
 	InTx                                // attempts in the caller's own transaction
 	Unclear                             // of these, the ones of which nobody can tell whether they met somebody else
 	Abandoned                           // terms that were left to end by themselves when their work was over, as the store did not confirm their release
+	Refused                             // uses that were not allowed, as the lock is declared Harmful and the store cannot protect it; not among Attempts
 	counters
 )
 
@@ -51,7 +52,7 @@ type Usage struct {
 	Counts    [counters]uint64
 	Hold      Histogram // of leases that ended; of those that expired, until their work was over
 	Wait      Histogram // of attempts that were granted and had to wait
-	LastTry   time.Time // the last attempt, to the second
+	LastTry   time.Time // the last attempt, also if it was refused, to the second
 	LastGrant time.Time
 	LastHeld  time.Time // when a term was renewed, by the first renewal of each program on the day: a leader attempts nothing for months
 	Blocks    []Block

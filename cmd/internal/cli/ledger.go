@@ -83,7 +83,7 @@ func (g *globals) sendSpooled(book driver.Ledger) {
 		return
 	}
 	rec := g.recorder(book)
-	rec.Start(book, "")
+	_ = rec.Start(book, "") // it is a new one
 	ctx, cancel := context.WithTimeout(context.Background(), 2*g.Timeout)
 	defer cancel()
 	err := rec.Flush(ctx)
@@ -236,7 +236,7 @@ func (r *runCmd) notRun(g *globals, err error) {
 		return
 	}
 	rec := g.recorder(away{err})
-	rec.Start(nil, "")
+	_ = rec.Start(nil, "") // it is a new one
 	rec.Observe(holdlock.Event{Kind: holdlock.Failed, Name: name, Key: key, Err: err})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -46,7 +46,7 @@ func TestCountsAfterAFailure(t *testing.T) {
 	} {
 		book := &slow{}
 		rec := &counts{Recorder: ledger.New(&ledger.Options{Store: book, Spool: t.TempDir()})}
-		rec.Start(nil, "")
+		_ = rec.Start(nil, "")
 		for _, kind := range c.kinds {
 			rec.Observe(holdlock.Event{Kind: kind, Name: "job"})
 		}
@@ -68,7 +68,7 @@ func TestSpoolIsTidied(t *testing.T) {
 	g := &globals{Spool: filepath.Join(top, "unsent")}
 	run := func(book driver.Ledger) {
 		rec := &counts{Recorder: g.recorder(book), tidy: g.tidySpool}
-		rec.Start(nil, "")
+		_ = rec.Start(nil, "")
 		rec.Observe(holdlock.Event{Kind: holdlock.Skipped, Name: "job"})
 		if err := rec.Stop(t.Context()); err != nil {
 			t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,7 @@ func (r *reviewCmd) Run(g *globals) error {
 	if err != nil {
 		return fmt.Errorf("cannot read what the locks have done: %w", err)
 	}
+	problems = r.concern(problems)
 	for _, p := range problems {
 		g.say("skipped", "left out of the review: "+p.Error(), nil)
 	}
@@ -65,6 +67,14 @@ func (r *reviewCmd) Run(g *globals) error {
 		}
 	}
 	return nil
+}
+
+// concern returns the problems that have to do with what is looked at: records of other locks do not matter to the review of one.
+func (r *reviewCmd) concern(problems []error) []error {
+	return slices.DeleteFunc(problems, func(p error) bool {
+		var about *ledger.UnreadError
+		return r.Lock != "" && errors.As(p, &about) && about.Lock != "" && about.Lock != r.Lock
+	})
 }
 
 func atLeast(s review.Severity, word string) bool {
@@ -97,8 +107,8 @@ func known(locks []*ledger.Lock) string {
 	return "it is of " + strings.Join(names, ", ")
 }
 
-// well returns the names of the locks without findings.
-func (r *reviewCmd) well(locks []*ledger.Lock, findings []review.Finding) (names []string) {
+// rest returns the locks without findings.
+func (r *reviewCmd) rest(locks []*ledger.Lock, findings []review.Finding) (rest []*ledger.Lock) {
 	if !r.All {
 		return nil
 	}
@@ -108,10 +118,10 @@ func (r *reviewCmd) well(locks []*ledger.Lock, findings []review.Finding) (names
 	}
 	for _, l := range locks {
 		if !accused[l.Name] {
-			names = append(names, l.Name)
+			rest = append(rest, l)
 		}
 	}
-	return names
+	return rest
 }
 
 func (r *reviewCmd) print(g *globals, locks []*ledger.Lock, findings []review.Finding, p review.Period, t driver.Traits) error {
@@ -126,8 +136,12 @@ func (r *reviewCmd) print(g *globals, locks []*ledger.Lock, findings []review.Fi
 	for _, f := range findings {
 		fmt.Fprintf(out, "%s: %s: %s\n    %s\n    → %s\n", f.Severity, readable(f.Lock), f.Kind, readable(f.Evidence), readable(f.Advice))
 	}
-	for _, name := range r.well(locks, findings) {
-		fmt.Fprintf(out, "ok: %s\n", readable(name))
+	for _, l := range r.rest(locks, findings) {
+		if l.Partial {
+			fmt.Fprintf(out, "unknown: %s: some of its records could not be read\n", readable(l.Name))
+			continue
+		}
+		fmt.Fprintf(out, "ok: %s\n", readable(l.Name))
 	}
 	if err := out.Flush(); err != nil {
 		return err
@@ -135,6 +149,7 @@ func (r *reviewCmd) print(g *globals, locks []*ledger.Lock, findings []review.Fi
 	switch {
 	case len(locks) == 0:
 		fmt.Fprintf(g.stderr, "holdlock: no lock has been used in %s since %s\n", readable(t.Location), p.From.Format(time.DateOnly))
+	case slices.ContainsFunc(locks, func(l *ledger.Lock) bool { return l.Partial }): // nothing is well because nothing is said
 	case len(findings) == 0:
 		fmt.Fprintf(g.stderr, "holdlock: %s reviewed, nothing to say\n", count(len(locks), "lock", "locks"))
 	}
@@ -153,12 +168,14 @@ type reviewLine struct {
 	*review.Finding
 	Sheet []review.Answer `json:"sheet,omitempty"`
 	Of    string          `json:"of,omitempty"`
+	// Unknown: there is no finding, but some records of that lock could not be read.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 func (r *reviewCmd) printJSON(w io.Writer, locks []*ledger.Lock, findings []review.Finding, p review.Period, t driver.Traits) error {
 	enc := json.NewEncoder(w)
 	if r.Lock != "" {
-		if err := enc.Encode(reviewLine{Sheet: review.Sheet(locks[0], p, t), Of: r.Lock}); err != nil {
+		if err := enc.Encode(reviewLine{Sheet: review.Sheet(locks[0], p, t), Of: r.Lock, Unknown: locks[0].Partial}); err != nil {
 			return err
 		}
 	}
@@ -167,8 +184,8 @@ func (r *reviewCmd) printJSON(w io.Writer, locks []*ledger.Lock, findings []revi
 			return err
 		}
 	}
-	for _, name := range r.well(locks, findings) {
-		if err := enc.Encode(reviewLine{Of: name}); err != nil {
+	for _, l := range r.rest(locks, findings) {
+		if err := enc.Encode(reviewLine{Of: l.Name, Unknown: l.Partial}); err != nil {
 			return err
 		}
 	}

@@ -251,7 +251,7 @@ func TestReviewOfOccupiedKeys(t *testing.T) {
 	yesterday := fmt.Sprintf("holdlock:{usage:%d}", driver.DayOf(time.Now())-1)
 	server.Do(t, "SET", yesterday, "what")
 	r := b.run("review", "job")
-	if r.code != 65 || !strings.Contains(r.out, "none of 1 attempts") {
+	if r.code != 65 || !strings.Contains(r.out, "the only attempt in") {
 		t.Errorf("review: %+v, want 65 and the sheet of what can be read", r)
 	}
 	contains(t, "review", r.err, yesterday, "RENAME", "incomplete")
@@ -304,11 +304,20 @@ func TestReviewOfANewerLedger(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			r := b.run("review", "known")
-			if r.code != 65 || !strings.Contains(r.out, "none of 1 attempts") {
-				t.Errorf("review: %+v, want 65 and the sheet of what can be read", r)
+			if r := b.run("review", "known"); r.code != 0 || r.err != "" && strings.Contains(r.err, "left out") || !strings.Contains(r.out, "the only attempt in") {
+				t.Errorf("review of a lock whose records are fine: %+v", r)
+			}
+			r := b.run("review", "new")
+			if r.code != 65 || strings.Contains(strings.ToLower(r.out), "not used") || !strings.Contains(r.out, "Unknown: no attempt in 1 day; some of its records could not be read") {
+				t.Errorf("review of the other: %+v, want 65 and that it is not known", r)
 			}
 			contains(t, "review", r.err, "lock new on ", "newer holdlock", "incomplete")
+			if r = b.run("review", "--all"); r.code != 65 || !strings.Contains(r.out, "unknown: new: ") || strings.Contains(r.out, "ok: new") || !strings.Contains(r.out, "ok: known") {
+				t.Errorf("review of all: %+v", r)
+			}
+			if r = b.run("review", "--all", "--json"); !strings.Contains(r.out, `{"of":"new","unknown":true}`) || !strings.Contains(r.out, `{"of":"known"}`) {
+				t.Errorf("review of all: %+v", r)
+			}
 			if r := b.run("run", "new", "--", "echo", "ran"); r.code != 0 || r.out != "ran\n" || r.err != "" {
 				t.Errorf("no lock depends on its record: %+v", r)
 			}
