@@ -68,24 +68,27 @@ func (a *attempt) poll(ctx context.Context) (*Lease, error) {
 		return nil, err
 	}
 	defer a.lock.c.end()
-	hints, stop := a.watch(ctx)
+	watch, stop := a.watch(ctx)
 	defer stop()
 	defer a.giveUp()
-	pause := backStop{pushed: hints != nil}
-	timer := time.NewTimer(0) // the key may have become free before the watch began
+	var hints <-chan struct{} // none until the watch has begun: a store that hangs there must not hold up the tries
+	var pause backStop
+	timer := time.NewTimer(pause.next(err))
 	defer timer.Stop()
 	held, failed := err, error(nil) // the last answer about the lock itself, and of the store if that failed since
 	if !errors.Is(err, ErrHeld) {
 		held, failed = nil, err
 	}
-	for tries := 0; ; tries++ {
+	for {
 		a.idle = false
 		select {
 		case <-ctx.Done():
 		case <-a.lock.c.closing:
+		case hints = <-watch: // the key may have become free before it began
+			watch, pause.pushed = nil, true
 		case <-hints:
 		case <-timer.C:
-			a.idle = pause.pushed && tries > 0
+			a.idle = pause.pushed
 		}
 		if why := a.ended(ctx); why != nil {
 			err := gaveUpWaiting(held, failed, why)
@@ -161,27 +164,36 @@ func gaveUpWaiting(held, failed, why error) error {
 	return &out
 }
 
-func (a *attempt) watch(ctx context.Context) (<-chan struct{}, func()) {
-	if a.lock.c.waiter == nil {
+// watch begins to watch, and hands out the hints when the store has. It ends with stop, or with ctx, whether it has begun or not.
+func (a *attempt) watch(ctx context.Context) (begun <-chan (<-chan struct{}), stop func()) {
+	c := a.lock.c
+	if c.waiter == nil {
 		return nil, func() {}
 	}
 	type watch struct {
 		hints <-chan struct{}
 		stop  func()
 	}
-	w, err := call(ctx, a.lock.c, a.lock.c.timeout, func(ctx context.Context) (w watch, err error) {
-		w.hints, w.stop, err = a.lock.c.waiter.Watch(ctx, storeKey(a.lock.name, a.lock.key))
-		return w, err
-	}, func(w watch, err error) {
-		if err == nil {
-			w.stop()
-		}
-	})
-	if err != nil {
-		return nil, func() {} // poll instead
-	}
+	ctx, stop = context.WithCancel(ctx)
+	out := make(chan (<-chan struct{}), 1)
 	// Ending a watch is a call of the store, which whoever has just got the lock need not wait for.
-	return w.hints, func() { a.lock.c.also(w.stop) }
+	c.also(func() {
+		w, err := call(ctx, c, c.timeout, func(ctx context.Context) (w watch, err error) {
+			w.hints, w.stop, err = c.waiter.Watch(ctx, storeKey(a.lock.name, a.lock.key))
+			return w, err
+		}, func(w watch, err error) {
+			if err == nil {
+				w.stop()
+			}
+		})
+		if err != nil {
+			return // poll instead
+		}
+		out <- w.hints
+		<-ctx.Done()
+		w.stop()
+	})
+	return out, stop
 }
 
 // ask is the acquire of a store, for try.

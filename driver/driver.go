@@ -89,6 +89,8 @@ type AcquireRequest struct {
 	// the token is what it would be without Seed, with a Floor of that. Whatever the Grant says, Term.Token, Grant.Prior and *HeldError
 	// show Seed, so that all stores tell the same of the term. Only quorumhold sets it, at stores whose Traits have Seeds.
 	Seed Token
+	// Since is when the term began at the other stores, with Seed. Term.Acquired shows it. It is for people.
+	Since time.Time
 
 	// BackStop says that the caller has a Watch on the key and asks only because hints can get lost. Then a refusal that the
 	// driver has had for this key during the last two seconds will do as the answer, if the term in it has not run out since.

@@ -107,6 +107,10 @@ func (s *Store) start(now time.Time, req *driver.AcquireRequest) (driver.Grant, 
 	if err != nil {
 		return driver.Grant{}, fmt.Errorf("memhold: acquire %q: %w", key, err)
 	}
+	since := now
+	if req.Seed != 0 && !req.Since.IsZero() {
+		since = req.Since
+	}
 	grant := driver.Grant{Token: token, Previous: at.ending}
 	if at.term != nil { // it was not released
 		prior := at.describe(key, now)
@@ -115,7 +119,7 @@ func (s *Store) start(now time.Time, req *driver.AcquireRequest) (driver.Grant, 
 		grant.Prior, grant.PriorToken = at.prior, at.last
 	}
 	*at = slot{token: token, free: now.Add(max(req.TTL, req.MinHold)), ending: driver.Lapsed, term: &term{
-		nonce: req.Ref.Nonce, holder: req.Holder, acquired: now, previous: grant.Previous, prior: grant.Prior,
+		nonce: req.Ref.Nonce, holder: req.Holder, acquired: since, previous: grant.Previous, prior: grant.Prior,
 		last: grant.PriorToken, seed: req.Seed,
 	}, job: at.job}
 	if req.Once != nil {

@@ -17,8 +17,8 @@ type Abstainer interface {
 	Abstains(ctx context.Context) (time.Duration, error)
 }
 
-// mayGrant returns an ErrAbstains if so many nodes abstain that the others are no majority. A node that does not say counts as one
-// that does not abstain.
+// mayGrant returns an ErrAbstains if so many nodes abstain, or abstain or do not answer, that the others are no majority. A node that
+// cannot say whether it abstains counts as one that does not.
 func (d *Driver) mayGrant(ctx context.Context, verb, key string) error {
 	count := func(answers []*time.Duration) (abstain, grant int) {
 		for _, a := range answers {
@@ -44,9 +44,24 @@ func (d *Driver) mayGrant(ctx context.Context, verb, key string) error {
 	if err != nil {
 		return err
 	}
-	abstaining, _ := count(answers)
-	if abstaining <= len(d.nodes)-d.need {
+	abstaining, grant := count(answers)
+	switch {
+	case abstaining == 0 || grant >= d.need:
 		return nil
+	case abstaining <= len(d.nodes)-d.need: // an acquire would fail as well, for the nodes that are silent
+		e := &NoMajorityError{
+			Verb: verb, Key: key, Did: grant, Answered: grant + abstaining, Of: len(d.nodes), Need: d.need, Abstaining: abstaining, certain: true,
+		}
+		for i, a := range answers {
+			switch {
+			case a == nil:
+				e.Nodes = append(e.Nodes, NodeFailure{d.nodes[i].name, d.nodes[i].silence()})
+			case *a > 0:
+				err := fmt.Errorf("%w for %s more", driver.ErrAbstains, a.Round(time.Millisecond))
+				e.Nodes = append(e.Nodes, NodeFailure{d.nodes[i].name, err})
+			}
+		}
+		return e
 	}
 	left := make([]time.Duration, len(answers))
 	for i, a := range answers {

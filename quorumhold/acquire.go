@@ -387,7 +387,7 @@ func (a *attempt) noMajority(ctx context.Context, v verdict) *NoMajorityError {
 			e.Answered++
 			err = errors.New("taken by " + describe(*p.other))
 		case asking:
-			err = fmt.Errorf("no answer after %s", time.Since(a.start).Round(time.Millisecond))
+			err = unanswered(time.Since(a.start))
 		case declined:
 			if errors.Is(p.err, driver.ErrAbstains) {
 				e.Answered++

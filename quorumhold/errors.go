@@ -41,7 +41,7 @@ type NodeFailure struct {
 func spoke(err error) bool { return err != nil && !silent(err) }
 
 // errPending stands for the answer of a node that has not answered yet.
-var errPending = errors.New("no answer")
+var errPending = errors.New("no answer yet")
 
 // fail adds what node name has said instead, if anything, when the call has taken so long.
 func (e *NoMajorityError) fail(name string, err error, took time.Duration) {
@@ -49,12 +49,20 @@ func (e *NoMajorityError) fail(name string, err error, took time.Duration) {
 		return
 	}
 	if err == errPending {
-		err = fmt.Errorf("no answer after %s", took.Round(time.Millisecond))
+		err = unanswered(took)
 	}
 	if spoke(err) {
 		e.Answered++
 	}
 	e.Nodes = append(e.Nodes, NodeFailure{name, err})
+}
+
+// unanswered says that a node has not answered yet. How long that is says nothing where the others have decided at once.
+func unanswered(took time.Duration) error {
+	if took < pauseMax {
+		return errPending
+	}
+	return fmt.Errorf("no answer after %s", took.Round(time.Millisecond))
 }
 
 // Error says how many nodes answered and what was wrong with the others.

@@ -1,6 +1,7 @@
 package quorumhold
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,6 +105,13 @@ func (n *node) notAsked() error {
 		return fmt.Errorf("%w: %d calls of it are under way and %d wait (%w)", errNotAsked, len(n.flying), n.queue.len(), driver.ErrNotApplied)
 	}
 	return fmt.Errorf("%w: %w (%w)", errNotAsked, n.last, driver.ErrNotApplied)
+}
+
+// silence is what is known about a node that has not answered.
+func (n *node) silence() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return cmp.Or(n.last, errPending)
 }
 
 // doubt makes the node suspect, and refuses what waits for it. Runs under n.mu.

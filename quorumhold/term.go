@@ -24,6 +24,7 @@ type term struct {
 	phase    phase
 	minHold  time.Duration
 	floor    driver.Token
+	began    time.Time    // when the caller asked for it
 	given    driver.Token // the token of the term, if it stands and is given to nodes that lack it
 	before   *term        // of the same nonce, which this one is to replace, if that stands
 	token    driver.Token // 0 as long as no majority has granted
@@ -68,7 +69,7 @@ const (
 func (d *Driver) newTerm(req *driver.AcquireRequest, nonce string) *term {
 	return &term{
 		d: d, ref: req.Ref, node: driver.Ref{Key: req.Ref.Key, Nonce: nonce}, holder: req.Holder, ttl: req.TTL,
-		minHold: req.MinHold, changed: make(chan struct{}, 1), at: make([]place, len(d.nodes)),
+		minHold: req.MinHold, began: time.Now(), changed: make(chan struct{}, 1), at: make([]place, len(d.nodes)),
 	}
 }
 
@@ -91,8 +92,8 @@ func (t *term) askFor(which []int, needed func(time.Duration) bool, then func())
 	req := &driver.AcquireRequest{
 		Ref: t.node, TTL: t.d.stretch(t.ttl), MinHold: t.d.stretch(t.minHold), Floor: t.floor, Holder: t.holder,
 	}
-	if !t.d.broken.own {
-		req.Seed = t.given
+	if t.given != 0 && !t.d.broken.own {
+		req.Seed, req.Since = t.given, t.began
 	}
 	how := errand{needed: needed}
 	t.mu.Unlock()
@@ -260,7 +261,7 @@ func (t *term) inherit(old *term) {
 	defer old.mu.Unlock()
 	t.node = old.node
 	if old.phase == held && time.Now().Before(old.deadline) {
-		t.given, t.before = old.token, old
+		t.given, t.began, t.before = old.token, old.began, old
 	}
 	for i := range old.at {
 		t.at[i].ghost = old.at[i].ghost || old.at[i].state == asking

@@ -24,6 +24,7 @@ func renewed(t *testing.T, d *Driver, ref driver.Ref, ttl, long time.Duration) {
 // that comes back before the term is there again, and use up tokens. It returns the term's token and those that the servers show.
 func oneAfterTheOther(t *testing.T, l *lab, d *Driver, req *driver.AcquireRequest, contended bool) (token driver.Token, shown []driver.Token) {
 	t.Helper()
+	start := time.Now()
 	g, err := d.Acquire(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
@@ -47,6 +48,9 @@ func oneAfterTheOther(t *testing.T, l *lab, d *Driver, req *driver.AcquireReques
 		term, ok, err := n.(*conn).Inspect(t.Context(), req.Ref.Key)
 		if err != nil || !ok {
 			t.Fatalf("%v, %v", ok, err)
+		}
+		if late := term.Acquired.Sub(start); (late > time.Second) != d.broken.own {
+			t.Errorf("own tokens %v: it is shown as of %v later", d.broken.own, late)
 		}
 		shown = append(shown, term.Token)
 	}

@@ -19,31 +19,15 @@ const (
 	echo = 15 * time.Millisecond
 )
 
-// Watch implements driver.Waiter.
+// Watch implements driver.Waiter. It returns when as many nodes as there should be send hints, and if one of them hangs a moment later,
+// with those that do. The others are added when they answer.
 func (d *Driver) Watch(ctx context.Context, key string) (<-chan struct{}, func(), error) {
 	if err := d.usable(ctx, "watch", key); err != nil {
 		return nil, nil, err
 	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(key))
-	first := int(h.Sum32() % uint32(len(d.nodes)))
-	w := &watch{hints: make(chan struct{}, 1), stopped: make(chan struct{})}
-	var failed error
-	for k := 0; k < len(d.nodes) && len(w.sources) < watchAt; k++ {
-		n := d.nodes[(first+k)%len(d.nodes)]
-		if err := d.watchNode(ctx, n, key, w); err != nil {
-			failed = err
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	if len(w.sources) == 0 || !d.background(function(func() { w.forward() })) {
-		w.stop()
-		if err := d.interrupted(ctx); err != nil {
-			return nil, nil, fmt.Errorf("quorumhold: watch %q: %w (%w)", key, err, driver.ErrNotApplied)
-		}
-		return nil, nil, failure("watch", key, failed)
+	w := &watch{
+		d: d, key: key, hints: make(chan struct{}, 1), stopped: make(chan struct{}),
+		answers: make(chan answer, len(d.nodes)), added: make(chan (<-chan struct{}), len(d.nodes)), ready: make(chan error, 1),
 	}
 	d.mu.Lock()
 	closed := d.closed
@@ -51,92 +35,167 @@ func (d *Driver) Watch(ctx context.Context, key string) (<-chan struct{}, func()
 		d.watches[w] = struct{}{}
 	}
 	d.mu.Unlock()
-	if closed {
-		w.stop()
-		return nil, nil, failure("watch", key, driver.ErrClosed)
-	}
-	return w.hints, func() {
+	stop := func() {
 		d.mu.Lock()
 		delete(d.watches, w)
 		d.mu.Unlock()
 		w.stop()
-	}, nil
+	}
+	err := driver.ErrClosed
+	if !closed && d.background(function(w.find)) && d.background(function(w.forward)) {
+		select {
+		case err = <-w.ready:
+		case <-ctx.Done():
+			err = fmt.Errorf("%w (%w)", ctx.Err(), driver.ErrNotApplied)
+		case <-d.closing:
+			err = fmt.Errorf("%w (%w)", driver.ErrClosed, driver.ErrNotApplied)
+		}
+	}
+	if err != nil {
+		stop()
+		return nil, nil, failure("watch", key, err)
+	}
+	return w.hints, stop, nil
 }
 
 // A watch hands on the hints of some nodes.
 type watch struct {
+	d       *Driver
+	key     string
 	hints   chan struct{}
+	answers chan answer            // of nodes that were asked to send hints
+	added   chan (<-chan struct{}) // the hints of one more node
+	ready   chan error             // nil when there are nodes that send hints, or why none does
 	stopped chan struct{}
-	once    sync.Once
-	sources []<-chan struct{}
-	stops   []func()
+
+	mu    sync.Mutex
+	ended bool
+	stops []func() // of the nodes that send hints; no more than watchAt
 }
 
-// watchNode adds one node, if it answers in time.
-func (d *Driver) watchNode(ctx context.Context, n *node, key string, w *watch) error {
-	waiter, ok := driver.As[driver.Waiter](n.Driver)
-	if !ok {
-		return fmt.Errorf("node %s sends no hints", n.name)
-	}
-	type source struct {
-		hints <-chan struct{}
-		stop  func()
-		err   error
-	}
-	// Whoever comes second, the answer or the end of the wait for it, stops a watch that nobody hears.
-	var mu sync.Mutex
-	given := false
-	answer := make(chan source, 1)
-	needed := func(time.Duration) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return !given
-	}
-	askNode(d, n, errand{needed: needed}, func(ctx context.Context) (source, error) {
-		hints, stop, err := waiter.Watch(ctx, key)
-		return source{hints, stop, err}, err
-	}, func(s source, err error) {
-		s.err = err
-		mu.Lock()
-		defer mu.Unlock()
-		if given && err == nil {
-			s.stop()
+// An answer is that of the node that was asked as the given one.
+type answer struct {
+	at    int
+	hints <-chan struct{}
+	err   error
+}
+
+// find asks nodes, side by side, until enough of them send hints. A node that hangs is not waited for: another one is asked as well, and
+// whichever answers first is taken.
+func (w *watch) find() {
+	nodes := w.d.nodes
+	first := firstWatched(w.key, len(nodes))
+	grace := time.NewTimer(lookGrace)
+	defer grace.Stop()
+	asked, late := 0, 0         // how many were, and how many of them some time ago
+	found, open, all := 0, 0, 0 // that send hints; from which an answer is expected soon; which have not answered
+	var failed error
+	for found < watchAt {
+		for ; asked < len(nodes) && found+open < watchAt; asked++ {
+			open++
+			all++
+			w.ask(nodes[(first+asked)%len(nodes)], asked)
 		}
-		answer <- s
-	})
+		if all == 0 {
+			break
+		}
+		select {
+		case a := <-w.answers:
+			all--
+			if a.at >= late {
+				open--
+			}
+			if a.err != nil {
+				failed = a.err
+				continue
+			}
+			found++
+			w.added <- a.hints
+		case <-grace.C:
+			late, open = asked, 0
+			grace.Reset(lookGrace)
+			if found > 0 {
+				w.tell(nil)
+			}
+		case <-w.stopped:
+			return
+		}
+	}
+	if found > 0 {
+		failed = nil
+	}
+	w.tell(failed)
+}
+
+// firstWatched is which of n nodes a waiter asks first. The others follow in their order.
+func firstWatched(key string, n int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return int(h.Sum32() % uint32(n))
+}
+
+// tell says, once, what has come of it.
+func (w *watch) tell(err error) {
 	select {
-	case s := <-answer:
-		if s.err != nil {
-			return fmt.Errorf("node %s: %w", n.name, foreign{s.err})
-		}
-		w.sources, w.stops = append(w.sources, s.hints), append(w.stops, s.stop)
-		return nil
-	case <-ctx.Done():
-	case <-d.closing:
-	}
-	mu.Lock()
-	given = true
-	mu.Unlock()
-	select {
-	case s := <-answer:
-		if s.err == nil {
-			s.stop()
-		}
+	case w.ready <- err:
 	default:
 	}
-	return d.interrupted(ctx)
+}
+
+// ask asks one node to send hints.
+func (w *watch) ask(n *node, at int) {
+	a := answer{at: at}
+	waiter, ok := driver.As[driver.Waiter](n.Driver)
+	if !ok {
+		a.err = fmt.Errorf("node %s sends no hints", n.name)
+		w.answers <- a
+		return
+	}
+	askNode(w.d, n, errand{needed: w.wants}, func(ctx context.Context) (stop func(), err error) {
+		a.hints, stop, err = waiter.Watch(ctx, w.key)
+		return stop, err
+	}, func(stop func(), err error) {
+		switch {
+		case err != nil:
+			a.err = fmt.Errorf("node %s: %w", n.name, foreign{err})
+		case !w.take(stop):
+			stop() // nobody hears it
+			return
+		}
+		w.answers <- a
+	})
+}
+
+// wants says whether one more node is needed.
+func (w *watch) wants(time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.ended && len(w.stops) < watchAt
+}
+
+// take keeps how to end the hints of one more node, if it is needed.
+func (w *watch) take(stop func()) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended || len(w.stops) >= watchAt {
+		return false
+	}
+	w.stops = append(w.stops, stop)
+	return true
 }
 
 // forward hands on hints until the watch is stopped. It takes no further hint from a node while its own is not taken: so
 // the nodes see a waiter that does not listen, and wake the next one.
 func (w *watch) forward() {
-	sources := []reflect.SelectCase{recv(w.stopped)}
-	for _, s := range w.sources {
-		sources = append(sources, recv(s))
-	}
+	sources := []reflect.SelectCase{recv(w.stopped), recv(w.added)}
 	for {
-		if i, _, ok := reflect.Select(sources); i == 0 || !ok {
+		i, v, ok := reflect.Select(sources)
+		if i == 0 || !ok {
 			return
+		}
+		if i == 1 {
+			sources = append(sources, reflect.SelectCase{Dir: reflect.SelectRecv, Chan: v})
+			continue
 		}
 		select {
 		case w.hints <- struct{}{}:
@@ -153,12 +212,12 @@ func (w *watch) forward() {
 func (w *watch) repeat(sources []reflect.SelectCase) bool {
 	timer := time.NewTimer(echo)
 	defer timer.Stop()
-	all := append(sources[:len(sources):len(sources)], recv(timer.C))
+	all := append([]reflect.SelectCase{sources[0], recv(timer.C)}, sources[2:]...)
 	for {
 		switch i, _, ok := reflect.Select(all); {
 		case i == 0 || !ok:
 			return false
-		case i == len(all)-1:
+		case i == 1:
 			select {
 			case w.hints <- struct{}{}:
 			default:
@@ -174,12 +233,18 @@ func recv(c any) reflect.SelectCase {
 
 // stop ends the watch at once, and at the nodes soon.
 func (w *watch) stop() {
-	w.once.Do(func() {
-		close(w.stopped)
-		var all sync.WaitGroup
-		for _, stop := range w.stops {
-			all.Go(stop)
-		}
-		all.Wait()
-	})
+	w.mu.Lock()
+	stops := w.stops
+	first := !w.ended
+	w.ended = true
+	w.mu.Unlock()
+	if !first {
+		return
+	}
+	close(w.stopped)
+	var all sync.WaitGroup
+	for _, stop := range stops {
+		all.Go(stop)
+	}
+	all.Wait()
 }

@@ -26,15 +26,20 @@ func (h *holderText) json(holder driver.Holder) (string, error) {
 	return text, err
 }
 
-// seededHolder is the holder of a term that other nodes of a quorum had before. They tell its token, and so does this one, whatever
-// its slot has.
+// seededHolder is the holder of a term that other nodes of a quorum had before. They tell its token, and when it began, and so does this
+// one, whatever its slot has.
 type seededHolder struct {
 	driver.Holder
-	Token driver.Token `json:"token,string,omitempty"`
+	Since int64        `json:"since,omitempty"`        // µs since 1970
+	Token driver.Token `json:"token,string,omitempty"` // last: renew.lua replaces it
 }
 
 func seeded(req *driver.AcquireRequest) (string, error) {
-	return toJSON(seededHolder{req.Holder, req.Seed})
+	s := seededHolder{Holder: req.Holder, Token: req.Seed}
+	if !req.Since.IsZero() {
+		s.Since = req.Since.UnixMicro()
+	}
+	return toJSON(s)
 }
 
 // parse reads a holder that a record names; mostly it is this program.

@@ -95,8 +95,8 @@ func parseSlot(key, s string, now int64) (t driver.Term, ok bool, err error) {
 	}
 	t.Nonce = s[51:83]
 	t.Broken = parseText(lines[2])
-	parseHolder(&t, lines[1])
 	t.Acquired, err = parseTime(s[35:51])
+	parseHolder(&t, lines[1])
 	return t, true, err
 }
 
@@ -134,7 +134,7 @@ func parseTime(s string) (time.Time, error) {
 	return time.UnixMicro(us), nil
 }
 
-// parseHolder is lenient: this is for people, but for the token that a term has at other nodes.
+// parseHolder is lenient: this is for people, but for what a term has at other nodes, its token and start.
 func parseHolder(t *driver.Term, text string) {
 	var h seededHolder
 	if json.Unmarshal([]byte(text), &h) != nil {
@@ -142,6 +142,9 @@ func parseHolder(t *driver.Term, text string) {
 	}
 	if t.Holder = h.Holder; h.Token != 0 {
 		t.Token = h.Token
+	}
+	if h.Since != 0 {
+		t.Acquired = time.UnixMicro(h.Since)
 	}
 }
 

@@ -86,6 +86,10 @@ func (d *Driver) tryAcquire(w *writer, req *driver.AcquireRequest, holder string
 			granted, err = take()
 		}
 	}
+	if end := d.ends(&r); err == nil && known && !granted && end < r.expiry {
+		r.expiry = end
+		_, err = w.exec(unsureStatement, d.namespace, key, r.nonce, r.token, r.used, end, int64(d.now()))
+	}
 	switch {
 	case err == nil && granted:
 		d.wrote()

@@ -158,3 +158,120 @@ func TestCollectWithoutABootName(t *testing.T) {
 		t.Errorf("%d rows are left, want that of the key that is held", got)
 	}
 }
+
+// renew2 is how programs of layouts 1 and 2 renew a term.
+const renew2 = `
+UPDATE term SET expiry = max(expiry, ?6), used = ?7
+WHERE namespace = ?1 AND key = ?2 AND nonce = ?3 AND state = 1 AND expiry > ?5 AND boot = ?4 AND broken IS NULL
+RETURNING token`
+
+// An olderHolder is a program of layout 1 or 2 that has the file open.
+type olderHolder struct {
+	t       *testing.T
+	w       *writer
+	machine *machineClock
+	boot    string // as it is named where this one runs
+}
+
+func (o olderHolder) acquire(key string, ttl time.Duration) (token int64) {
+	o.t.Helper()
+	var previous int
+	var prior any
+	now, wall := o.machine.boot.Load(), o.machine.wall.Load()
+	got, err := o.w.row(acquire2, []any{"", key, "aa", int64(driver.TokenAt(time.UnixMicro(wall))), o.boot, now, now + int64(ttl), wall, `{}`},
+		&token, &previous, &prior)
+	check(o.t, err)
+	if !got {
+		o.t.Fatal("the program of the release before did not get the key")
+	}
+	return token
+}
+
+func (o olderHolder) renew(key string, ttl time.Duration) bool {
+	o.t.Helper()
+	var token int64
+	now := o.machine.boot.Load()
+	got, err := o.w.row(renew2, []any{"", key, "aa", o.boot, now, now + int64(ttl), o.machine.wall.Load()}, &token)
+	check(o.t, err)
+	return got
+}
+
+// older returns one, and a driver of the present layout in another container.
+func older(t *testing.T) (olderHolder, *Driver) {
+	t.Helper()
+	path := tempFile(t)
+	m := newMachine()
+	m.bootID = someBoot
+	d := openOn(t, path, m)
+	w, err := connect(path, "rw", false)
+	check(t, err)
+	t.Cleanup(func() { w.close() })
+	return olderHolder{t, w, m, "boot-of-a-container"}, d
+}
+
+// What a program of layout 1 or 2 held before a reboot does not say when it was written, and blocks its key for a while only, however
+// long the machine had been up.
+func TestRebootUnderAnOlderRelease(t *testing.T) {
+	t.Parallel()
+	old, d := older(t)
+	token := old.acquire("job", time.Minute)
+	d.Close()
+	m := old.machine
+	m.boot.Store(int64(10 * time.Minute))
+	m.wall.Add((12 * time.Minute).Microseconds())
+	d = openOn(t, d.path, m)
+	for _, again := range []bool{false, true} {
+		if term, ok, err := d.Inspect(ctx, "job"); err != nil || !ok || term.Remaining > unsureFor {
+			t.Errorf("again %v: Inspect says %v, %v, %v; want held, for %v at most", again, term.Remaining, ok, err, unsureFor)
+		}
+		if terms, err := d.List(ctx, "", "", 10); err != nil || len(terms) != 1 || terms[0].Remaining > unsureFor {
+			t.Errorf("again %v: List says %+v, %v; want held, for %v at most", again, terms, err, unsureFor)
+		}
+		var held *driver.HeldError
+		if _, err := d.Acquire(ctx, acquire("job", time.Minute)); !errors.As(err, &held) || held.Term.Remaining > unsureFor {
+			t.Errorf("again %v: %v; want held, for %v at most", again, err, unsureFor)
+		}
+		m.pass(unsureFor / 2)
+	}
+	if _, g := mustAcquire(t, d, "job", time.Minute); g.Previous != driver.Lapsed || int64(g.Token) <= token {
+		t.Errorf("%+v, after token %d", g, token)
+	}
+}
+
+// R1: that is no reason to take a key from a program of these layouts that is alive, also if the wall clock was set since it was booted.
+func TestOlderReleasesKeepTheirKeys(t *testing.T) {
+	t.Parallel()
+	t.Run("the wall clock is right", func(t *testing.T) {
+		old, d := older(t)
+		old.acquire("job", 3*unsureFor)
+		old.machine.pass(2 * unsureFor)
+		var held *driver.HeldError
+		if _, err := d.Acquire(ctx, acquire("job", time.Minute)); !errors.As(err, &held) || held.Term.Remaining != unsureFor {
+			t.Errorf("%v; want held for %v", err, unsureFor)
+		}
+		old.machine.pass(unsureFor - 1)
+		if _, err := d.Acquire(ctx, acquire("job", time.Minute)); !isHeld(err) {
+			t.Errorf("a moment before its end: %v", err)
+		}
+	})
+	for what, renews := range map[string]bool{"it was set ahead": true, "it was set ahead, and the program has died": false} {
+		t.Run(what, func(t *testing.T) {
+			old, d := older(t)
+			old.acquire("job", 3*unsureFor)
+			old.machine.wall.Add((10 * 365 * 24 * time.Hour).Microseconds())
+			for i := range 20 {
+				_, err := d.Acquire(ctx, acquire("job", time.Minute))
+				if got := !isHeld(err); got != (!renews && i == 2) {
+					t.Fatalf("%v later a rival gets %v", time.Duration(i)*unsureFor/2, err)
+				}
+				if err == nil {
+					return
+				}
+				old.machine.pass(unsureFor / 2)
+				if renews && !old.renew("job", 3*unsureFor) {
+					t.Fatal("it lost its key")
+				}
+			}
+		})
+	}
+}

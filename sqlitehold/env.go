@@ -50,5 +50,21 @@ func (e *env) sameBoot(r *record) bool {
 	return r.written <= int64(e.now())
 }
 
+// unsureFor is for how long a key stays taken at most by a row of which nothing but the wall clock says that it is of an earlier boot.
+const unsureFor = time.Hour
+
+// ends returns when r ends at the latest. A row that a program of layout 1 or 2 has made does not say at which time since boot, and its
+// expiry may be of an earlier one, in which the machine was up for months. Then there is only the wall clock: if r was written before the
+// machine was booted it is of an earlier boot, or the clock has been set since. So r does not end at once: whoever is alive renews it
+// within unsureFor, and has it for as long as that again.
+func (e *env) ends(r *record) int64 {
+	wall := e.wall().UnixMicro() // first: if it stands still in between, the boot looks earlier than it was
+	now := int64(e.now())
+	if e.boot != someBoot || r.written != 0 || r.used >= wall-now/1000 {
+		return r.expiry
+	}
+	return min(r.expiry, now+int64(unsureFor))
+}
+
 // stands says whether the key of r is taken at the moment now: until its expiry, or a reboot.
 func (e *env) stands(r *record, now int64) bool { return r.expiry > now && e.sameBoot(r) }

@@ -227,7 +227,7 @@ func (d *Driver) Job(ctx context.Context, key string) (job driver.Job, ok bool, 
 		}
 		var r record
 		err = c.QueryRowContext(ctx, describeStatement, d.namespace, key).Scan(&r.nonce, &r.state, &r.token, &r.boot,
-			&r.expiry, &r.written, &r.acquired, &r.holder, &r.broken, &r.previous, &r.prior)
+			&r.expiry, &r.written, &r.acquired, &r.used, &r.holder, &r.broken, &r.previous, &r.prior)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			return err
 		}

@@ -113,11 +113,12 @@ func (d *Driver) page(ctx context.Context, c *sql.Conn, first, after, end string
 	for len(terms) < limit && rows.Next() { // no more rows than listStep are between first and end
 		var r record
 		var key string
-		err := rows.Scan(&key, &r.nonce, &r.state, &r.token, &r.boot, &r.expiry, &r.written, &r.acquired, &r.holder, &r.broken)
+		err := rows.Scan(&key, &r.nonce, &r.state, &r.token, &r.boot, &r.expiry, &r.written, &r.acquired, &r.used, &r.holder, &r.broken)
 		if err != nil {
 			return nil, err
 		}
 		if d.stands(&r, now) {
+			r.expiry = d.ends(&r)
 			terms = append(terms, r.term(key, now))
 		}
 	}
@@ -130,7 +131,7 @@ func (d *Driver) Inspect(ctx context.Context, key string) (term driver.Term, ok 
 		var r record
 		now := int64(d.now())
 		err := c.QueryRowContext(ctx, describeStatement, d.namespace, key).Scan(&r.nonce, &r.state, &r.token, &r.boot,
-			&r.expiry, &r.written, &r.acquired, &r.holder, &r.broken, &r.previous, &r.prior)
+			&r.expiry, &r.written, &r.acquired, &r.used, &r.holder, &r.broken, &r.previous, &r.prior)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return nil
@@ -138,6 +139,7 @@ func (d *Driver) Inspect(ctx context.Context, key string) (term driver.Term, ok 
 			return err
 		}
 		if ok = d.stands(&r, now); ok {
+			r.expiry = d.ends(&r)
 			term = r.term(key, now)
 		}
 		return nil

@@ -27,7 +27,7 @@ const (
 	UNIQUE (namespace, key)
 ) STRICT`
 
-	// Layout 3. It is 0 in rows that programs of layout 2 have made, which proves nothing about them; see someBoot.
+	// Layout 3. It is 0 in rows that programs of layout 2 have made, which proves nothing about them; see someBoot and env.ends.
 	addWritten = `ALTER TABLE term ADD COLUMN written INTEGER NOT NULL DEFAULT 0 /* nanoseconds since boot: when expiry was set */`
 
 	createWaiter = `CREATE TABLE waiter (

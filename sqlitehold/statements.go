@@ -75,9 +75,15 @@ const firstWaiter = `(SELECT address FROM waiter
 const outdatedStatement = `
 UPDATE term SET expiry = ?6 WHERE namespace = ?1 AND key = ?2 AND nonce = ?3 AND token = ?4 AND written = ?5`
 
+// Ends a row in time that may have been written before a reboot, if it still is that row: see env.ends. ?1 namespace, ?2 key, ?3 nonce,
+// ?4 token, ?5 used, ?6 expiry, ?7 now.
+const unsureStatement = `
+UPDATE term SET expiry = ?6, written = ?7
+WHERE namespace = ?1 AND key = ?2 AND nonce = ?3 AND token = ?4 AND used = ?5 AND written = 0`
+
 // What is known about a key. ?1 namespace, ?2 key.
 const describeStatement = `
-SELECT nonce, state, token, boot, expiry, written, acquired, holder, broken, previous, prior
+SELECT nonce, state, token, boot, expiry, written, acquired, used, holder, broken, previous, prior
 FROM term WHERE namespace = ?1 AND key = ?2`
 
 // A page of terms, found in two steps so that no statement reads more than a bounded number of rows, however few of them
@@ -87,7 +93,7 @@ const (
 	listEndStatement = `SELECT key FROM term WHERE namespace = ?1 AND key >= ?2 AND key > ?3 AND key < ?4
 ORDER BY key LIMIT 1 OFFSET ?5`
 	listStatement = `
-SELECT key, nonce, state, token, boot, expiry, written, acquired, holder, broken
+SELECT key, nonce, state, token, boot, expiry, written, acquired, used, holder, broken
 FROM term WHERE namespace = ?1 AND key >= ?2 AND key > ?3 AND key < ?4 AND expiry > ?6
 	AND (boot = ?5 OR '` + someBoot + `' IN (boot, ?5))
 ORDER BY key`

@@ -36,6 +36,7 @@ type record struct {
 	expiry   int64
 	written  int64
 	acquired int64
+	used     int64
 	holder   string
 	broken   sql.NullString
 	previous int
@@ -44,7 +45,7 @@ type record struct {
 
 func (w *writer) record(namespace, key string) (r record, known bool, err error) {
 	known, err = w.row(describeStatement, []any{namespace, key}, &r.nonce, &r.state, &r.token, &r.boot, &r.expiry,
-		&r.written, &r.acquired, &r.holder, &r.broken, &r.previous, &r.prior)
+		&r.written, &r.acquired, &r.used, &r.holder, &r.broken, &r.previous, &r.prior)
 	return r, known, err
 }
 

@@ -276,6 +276,12 @@ func tokenMutants() []Mutant {
 			}),
 		},
 		{
+			Name:  "shows a seed as of its own time",
+			Cases: []string{seed},
+			Needs: seeds,
+			Wrap:  asking(func(_ driver.Driver, req *driver.AcquireRequest) { req.Since = time.Time{} }),
+		},
+		{
 			Name:  "takes the token of a seed although it is passed",
 			Cases: []string{passed},
 			Needs: seeds,

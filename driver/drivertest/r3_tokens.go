@@ -134,12 +134,15 @@ var tokenCases = []testCase{
 		r.release(before)
 		time.Sleep(20 * time.Millisecond) // the clock is past what is asked for
 		req := r.request("k", r.long)
-		req.Seed = before.Token + 1
+		req.Seed, req.Since = before.Token+1, time.Now().Add(-time.Hour).Truncate(time.Microsecond)
 		t := r.grant(d, req)
 		if t.Token != req.Seed {
 			r.Errorf("R3: a term was given with token %d, and has %d", req.Seed, t.Token)
 		}
 		r.shown(d, t, req.Seed)
+		if s := r.look(d, "k"); !s.Acquired.Equal(req.Since) {
+			r.Errorf("R3: a term that began elsewhere at %v is shown as of %v", req.Since, s.Acquired)
+		}
 		if again := r.grant(d, req); again.Token != req.Seed {
 			r.Errorf("R5: given with token %d, and again with %d", req.Seed, again.Token)
 		}
