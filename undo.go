@@ -97,9 +97,9 @@ func (u *undoer) addPlace(l *Lock, ref driver.Ref) {
 	u.add(ref.Key, &undo{lock: l, nonce: ref.Nonce, place: true}, true)
 }
 
-// addRelease gives back a term under which the work has ended.
-func (u *undoer) addRelease(l *Lock, ref driver.Ref, keepUntil, ends time.Time) {
-	u.addRecord(l, ref, keepUntil, ends, nil)
+// addRelease gives back a term under which the work has ended, or, if it is unused, the acquire of one under which none was done.
+func (u *undoer) addRelease(l *Lock, ref driver.Ref, keepUntil, ends time.Time, unused bool) {
+	u.add(ref.Key, &undo{lock: l, nonce: ref.Nonce, keepUntil: keepUntil, ends: ends, acquire: unused}, false)
 }
 
 // addRecord gives back a term under which a run has ended, and records that.

@@ -17,6 +17,7 @@ import (
 	"github.com/holdlock/holdlock/cmd/internal/guard"
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/internal/bootclock"
+	"github.com/holdlock/holdlock/internal/unused"
 	"github.com/holdlock/holdlock/memhold"
 	"github.com/holdlock/holdlock/once"
 )
@@ -306,8 +307,8 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 				continue
 			}
 			cancel()
-			if a := <-got; a.err == nil {
-				_ = a.lease.Release(context.Background())
+			if a := <-got; a.err == nil { // it was ours a moment before that
+				_ = a.lease.Release(unused.Context(context.Background()))
 			}
 			return nil, s.endedBy(n)
 		}
