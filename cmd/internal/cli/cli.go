@@ -220,9 +220,9 @@ func (g *globals) fail(err error) int {
 	return code
 }
 
-// open opens the store, with the label under which this process holds locks. They are counted by rec.
-func (g *globals) open(label string, observer holdlock.Observer, rec holdlock.Recorder) (*holdlock.Client, error) {
-	drv, err := g.openDriver()
+// open opens the store, with the label under which this process holds locks, until ctx ends. They are counted by rec.
+func (g *globals) open(ctx context.Context, label string, observer holdlock.Observer, rec holdlock.Recorder) (*holdlock.Client, error) {
+	drv, err := g.stores().open(ctx, g.Namespace, g.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +232,7 @@ func (g *globals) open(label string, observer holdlock.Observer, rec holdlock.Re
 }
 
 func (g *globals) openDriver() (driver.Driver, error) {
-	return g.stores().open(g.Namespace, g.Timeout)
+	return g.stores().open(context.Background(), g.Namespace, g.Timeout)
 }
 
 // withClient opens the store for one short command, that has something to do there only if something is in it.

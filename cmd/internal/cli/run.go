@@ -113,11 +113,12 @@ func (r *runCmd) Run(g *globals) error {
 	s := &session{g: g, job: job, r: r, renewed: make(chan struct{}, 1), signals: make(chan os.Signal, 16), refused: make(chan struct{}, 1)}
 	signal.Notify(s.signals, guard.Signals()...)
 	defer signal.Stop(s.signals)
-	apart, book, err := g.openLedger()
+	apart, err := opened(s, g.openLedger)
 	if apart != nil {
 		defer apart.Close()
 	}
-	if code, _ := classify(err); err != nil && code == exitUsage {
+	book, _ := driver.As[driver.Ledger](apart)
+	if code, kind := classify(err); err != nil && (code == exitUsage || kind == "signal") {
 		return err
 	} else if err != nil { // no lock depends on it
 		book = away{err}

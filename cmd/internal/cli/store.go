@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,11 +17,11 @@ import (
 // openStore opens the driver that a URL names. Nothing of a URL but its scheme is ever printed here: the rest may hold a
 // password.
 func openStore(url, namespace string) (driver.Driver, error) {
-	return openStoreIn(url, namespace, 5*time.Second)
+	return openStoreIn(context.Background(), url, namespace, 5*time.Second)
 }
 
-// openStoreIn is openStore for a store that connects when it is opened, and may take so long for it.
-func openStoreIn(url, namespace string, timeout time.Duration) (driver.Driver, error) {
+// openStoreIn is openStore for a store that connects when it is opened, and may take so long for it, until ctx ends.
+func openStoreIn(ctx context.Context, url, namespace string, timeout time.Duration) (driver.Driver, error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	switch {
 	case url == "":
@@ -41,7 +42,7 @@ func openStoreIn(url, namespace string, timeout time.Duration) (driver.Driver, e
 		return openRedis(scheme, rest, namespace, timeout)
 	}
 	if _, ok := postgresKind(scheme); ok {
-		return openPostgres(scheme, rest, namespace, timeout)
+		return openPostgres(ctx, scheme, rest, namespace, timeout)
 	}
 	return nil, usage(fmt.Sprintf("--store has the unknown scheme %q; known: sqlite:PATH, redis://, rediss://, "+
 		"redis+sentinel://, redis+cluster://, postgres://, postgres+advisory://", scheme))
