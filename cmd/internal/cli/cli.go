@@ -136,8 +136,12 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 		if !utf8.ValidString(os.Getenv(name)) {
 			return nil, fmt.Errorf("$%s is not valid UTF-8", name)
 		}
-		if text, ok := os.LookupEnv(name); ok && name == "HOLDLOCK_STORE" && strings.TrimSpace(text) == "" {
+		text, ok := os.LookupEnv(name)
+		if ok && name == "HOLDLOCK_STORE" && strings.TrimSpace(text) == "" {
 			return nil, fmt.Errorf("$%s is empty: unset it for the file of this user, or name a store", name)
+		}
+		if wandering(strings.TrimSpace(text)) {
+			return nil, fmt.Errorf("$%s names a file relative to the working directory, so that each directory would have its own: write the whole path", name)
 		}
 	}
 	return parser.Parse(args)

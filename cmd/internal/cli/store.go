@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -37,7 +38,11 @@ func openStoreIn(ctx context.Context, url, namespace string, timeout time.Durati
 	case scheme == "sqlite" && strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"):
 		return nil, usage("--store sqlite: has a host; write sqlite:PATH, or sqlite:///PATH for an absolute one")
 	case scheme == "sqlite":
-		return openSQLite(sqlitePath(rest), namespace)
+		path, err := sqlitePath(rest)
+		if err != nil {
+			return nil, err
+		}
+		return openSQLite(path, namespace)
 	case isRedis(scheme):
 		return openRedis(scheme, rest, namespace, timeout)
 	}
@@ -53,12 +58,23 @@ func isScheme(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789+-.") == ""
 }
 
-// sqlitePath is the path in a URL, which may have three slashes before an absolute one.
-func sqlitePath(rest string) string {
-	if strings.HasPrefix(rest, "///") {
-		return rest[2:]
+// sqlitePath is the path in a URL, which may have three slashes before an absolute one. A shell leaves a ~ as it is behind a colon: it would name
+// a directory in the working directory, so that each of those had locks of its own.
+func sqlitePath(rest string) (string, error) {
+	if strings.HasPrefix(rest, "~") {
+		return "", usage("--store sqlite:~ names no home directory: write $HOME or the whole path, or sqlite:./~ for a file of that name")
 	}
-	return rest
+	if strings.HasPrefix(rest, "///") {
+		return rest[2:], nil
+	}
+	return rest, nil
+}
+
+// wandering says whether a URL names a file that depends on the working directory. In the environment that is not what anybody wants: it goes
+// along into each.
+func wandering(url string) bool {
+	scheme, rest, _ := strings.Cut(url, ":")
+	return scheme == "sqlite" && rest != "" && !strings.HasPrefix(rest, "~") && !strings.HasPrefix(rest, "//") && !filepath.IsAbs(rest)
 }
 
 // existing refuses a file that is not there, for a command that only looks at what is in it: it would make it, and say that all is well. The file
@@ -66,9 +82,12 @@ func sqlitePath(rest string) string {
 func existing(urls ...string) error {
 	for _, url := range urls {
 		scheme, rest, _ := strings.Cut(url, ":")
-		path := sqlitePath(rest)
-		if scheme != "sqlite" || path == "" {
+		if scheme != "sqlite" || rest == "" {
 			continue
+		}
+		path, err := sqlitePath(rest)
+		if err != nil {
+			return err
 		}
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 			return usage(fmt.Sprintf("there is no file %s: the path is wrong, or no lock has been used in it yet", path))

@@ -98,6 +98,38 @@ func TestOpenStoreNamesNoSecret(t *testing.T) {
 	}
 }
 
+// Files that would be other ones in each working directory, in silence: the home that no shell has put in, and a relative path that goes along
+// in the environment.
+func TestStoreOfTheWorkingDirectory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	refused := func(want string, args ...string) {
+		t.Helper()
+		var out, errs bytes.Buffer
+		if code := Main(args, &out, &errs); code != exitUsage || !strings.Contains(errs.String(), want) {
+			t.Errorf("%q: %d, %s", args, code, errs.String())
+		}
+	}
+	home, whole := "write $HOME or the whole path", "write the whole path"
+	for _, url := range []string{"sqlite:~/locks.db", "sqlite:~", "sqlite:~jobs/locks.db"} {
+		if d, err := openStore(url, ""); err == nil || !strings.Contains(err.Error(), home) {
+			t.Errorf("openStore(%q): %v, %v", url, d, err)
+		}
+		refused(home, "ls", "--store", url)
+	}
+	t.Setenv("HOLDLOCK_STORE", "sqlite:~/locks.db")
+	refused(home, "ls")
+	for _, url := range []string{"sqlite:locks.db", " sqlite:./locks.db", "sqlite:dir/locks.db"} {
+		t.Setenv("HOLDLOCK_STORE", url)
+		refused(whole, "ls")
+	}
+	t.Setenv("HOLDLOCK_STORE", "sqlite:///nowhere/locks.db")
+	t.Setenv("HOLDLOCK_LEDGER", "sqlite:usage.db")
+	refused("$HOLDLOCK_LEDGER", "ls")
+	if made, _ := os.ReadDir("."); len(made) != 0 {
+		t.Errorf("it has made %v", made)
+	}
+}
+
 // TestClassify gives every error of the library its row of the table of exit codes.
 func TestClassify(t *testing.T) {
 	t.Parallel()
