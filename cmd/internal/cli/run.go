@@ -166,10 +166,11 @@ type session struct {
 	job     *once.Options // of the job that is to run once, or nil
 	renewed chan struct{} // the lease has a new deadline
 	signals chan os.Signal
-	stop    os.Signal     // asked the command to end, by way of us, or nil
-	refused chan struct{} // the store does not let us wait
-	failing atomic.Bool   // renewals fail, and this was told
-	ran     atomic.Uint64 // the token of the last term of this run that was lost, and whose command has been ended; 0 if there is none
+	stop    os.Signal             // asked the command to end, by way of us, or nil
+	refused chan struct{}         // the store does not let us wait
+	failing atomic.Bool           // renewals fail, and this was told
+	ran     atomic.Uint64         // the token of the last term of this run that was lost, and whose command has been ended; 0 if there is none
+	kept    atomic.Pointer[error] // why the lock could not be given back at once
 	counts  *counts
 	again   bool // the command has run before, see runCmd.Restart
 }
@@ -178,6 +179,10 @@ type session struct {
 func (s *session) Observe(e holdlock.Event) {
 	s.observeJob(e)
 	switch e.Kind {
+	case holdlock.Unreleased:
+		if err := s.kept.Load(); err != nil && e.Abandoned {
+			s.g.say("unreleased", fmt.Sprintf("lock %s could not be given back and stays taken for up to %s: %v", lockName(e.Name, e.Key), s.r.TTL, *err), nil)
+		}
 	case holdlock.Renewed:
 		s.failing.Store(false)
 		select {
@@ -246,7 +251,7 @@ func (s *session) once(p *patience) error {
 	case errors.Is(err, holdlock.ErrLost):
 		return s.ended(res, err)
 	case err != nil:
-		s.g.say("unreleased", fmt.Sprintf("lock %s could not be given back and stays taken for up to %s: %v", lockName(s.lock.Name(), s.lock.Key()), s.r.TTL, err), nil)
+		s.kept.Store(&err) // and is given back in the background, unless we hear that it was not
 	}
 	return s.ended(res, nil)
 }
