@@ -214,8 +214,8 @@ func (s *session) Observe(e holdlock.Event) {
 		text := fmt.Sprintf("the last holder of lock %s never gave it back (%s); its work may have overlapped with this run",
 			lockName(e.Name, e.Key), e.Ending)
 		if e.Prior != nil {
-			text = fmt.Sprintf("the last holder of lock %s, %s, pid %d on %s (token %d), never gave it back (%s); its work may have overlapped with this run",
-				lockName(e.Name, e.Key), e.Prior.Holder.Label, e.Prior.Holder.PID, e.Prior.Holder.Host, e.Prior.Token, e.Ending)
+			text = fmt.Sprintf("the last holder of lock %s, %s (token %d), never gave it back (%s); its work may have overlapped with this run",
+				lockName(e.Name, e.Key), who(e.Prior.Holder), e.Prior.Token, e.Ending)
 		}
 		s.g.say("lapsed", text, nil)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
 )
 
 func TestPlain(t *testing.T) {
@@ -47,6 +48,21 @@ func TestLockName(t *testing.T) {
 	} {
 		if got := lockName(c.name, c.key); got != c.want {
 			t.Errorf("lockName(%q, %q) = %s, want %s", c.name, c.key, got, c.want)
+		}
+	}
+}
+
+func TestHolderWithoutLabel(t *testing.T) {
+	t.Parallel()
+	h := holdlock.Holder{PID: 77, Host: "vm"}
+	for label, want := range map[string]string{"": "pid 77 on vm", "report": "report, pid 77 on vm"} {
+		h.Label = label
+		for what, got := range map[string]string{
+			"a lock": holder(holdlock.Info{Holder: h}), "a job": jobHolder(holdlock.JobInfo{Job: driver.Job{Holder: h}}),
+		} {
+			if got != want {
+				t.Errorf("%s: %q, want %q", what, got, want)
+			}
 		}
 	}
 }
