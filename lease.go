@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
+	"github.com/holdlock/holdlock/internal/unused"
 )
 
 // A Lease is one term of holding one lock, from its grant to its release or loss. It is never used again afterwards.
@@ -234,9 +235,12 @@ func (l *Lease) outlived(lost error, now instant) {
 // giveBack tells the store, once now and if need be again in the background. The event says how it went.
 func (l *Lease) giveBack(ctx context.Context, now instant) (Event, error) {
 	c, name, key := l.lock.c, l.lock.name, l.lock.key
-	keepUntil := l.began.mono.Add(l.lock.opts.MinHold)
+	idle, keepUntil := unused.Is(ctx), l.began.mono.Add(l.lock.opts.MinHold)
+	if idle {
+		keepUntil = time.Time{}
+	}
 	_, err := call(context.WithoutCancel(ctx), c, c.timeout, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.drv.Release(ctx, &driver.ReleaseRequest{Ref: l.ref, KeepFor: max(0, time.Until(keepUntil))})
+		return struct{}{}, c.drv.Release(ctx, &driver.ReleaseRequest{Ref: l.ref, KeepFor: max(0, time.Until(keepUntil)), Undo: idle, Answered: idle})
 	}, discard)
 	e := Event{Name: name, Key: key, Token: l.token, TTL: l.lock.opts.TTL, Held: now.sub(l.began), TokenRead: l.tokenRead.Load()}
 	switch {
@@ -256,7 +260,7 @@ func (l *Lease) giveBack(ctx context.Context, now instant) (Event, error) {
 		lost := l.goneError(err)
 		e.Kind, e.Reason, e.Err, err = Lost, lost.Reason, lost, lost
 	default:
-		c.undoer.addRelease(l, keepUntil, now)
+		c.undoer.addRelease(l, keepUntil, now, idle)
 		err = l.lock.storeError("release", err)
 		e.Kind, e.Err = Unreleased, err
 	}

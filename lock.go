@@ -31,7 +31,7 @@ type LockOptions struct {
 	// Forever is no limit.
 	MaxHold time.Duration
 	// MinHold is how long the key stays taken from the grant on, however short the work, so that a schedule that fires on
-	// several machines with slightly different clocks runs once. Default 0; in a quorum at most its MaxTTL.
+	// several machines with slightly different clocks, or a little late, runs once. Default 0; in a quorum at most its MaxTTL.
 	MinHold time.Duration
 	// Wait is how long Do waits for the lock. Default 0: one attempt. Forever waits until its context ends.
 	Wait time.Duration

@@ -102,14 +102,22 @@ func (u *undoer) addPlace(l *Lock, ref driver.Ref) {
 	u.add(ref.Key, &undo{lock: l, nonce: ref.Nonce, place: true}, true)
 }
 
-// addRelease gives back a term under which the work has ended, at now.
-func (u *undoer) addRelease(l *Lease, keepUntil time.Time, now instant) {
-	u.addRecord(l, keepUntil, now, nil)
+// addRelease gives back a term under which the work has ended, at now, or, if it is unused, the acquire of one under which none was done.
+func (u *undoer) addRelease(l *Lease, keepUntil time.Time, now instant, unused bool) {
+	job := ended(l, keepUntil, now)
+	job.acquire, job.claim = unused, unused && l.job != nil
+	u.add(l.ref.Key, job, false)
 }
 
 // addRecord gives back a term under which a run has ended, at now, and records that.
 func (u *undoer) addRecord(l *Lease, keepUntil time.Time, now instant, rec *driver.Record) {
-	u.add(l.ref.Key, &undo{lock: l.lock, nonce: l.ref.Nonce, keepUntil: keepUntil, ends: l.over(now), doubt: l.forgettable(), record: rec}, false)
+	job := ended(l, keepUntil, now)
+	job.record = rec
+	u.add(l.ref.Key, job, false)
+}
+
+func ended(l *Lease, keepUntil time.Time, now instant) *undo {
+	return &undo{lock: l.lock, nonce: l.ref.Nonce, keepUntil: keepUntil, ends: l.over(now), doubt: l.forgettable()}
 }
 
 func (u *undoer) add(key string, job *undo, leaves bool) {

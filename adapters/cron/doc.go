@@ -9,11 +9,13 @@
 // told: one that outlives its lease, because the process was paused or the store could not be reached, goes on beside the next.
 //
 // Two settings of the lock decide whether each tick runs once. MinHold has to be set, longer than the clocks of the replicas can differ
-// and shorter than the time between two ticks: with a longer one, ticks are dropped. Wait must not be set: each replica that waits would
+// and a replica can be late, and shorter than the time between two ticks: with a longer one, ticks are dropped. Wait must not be set: each replica that waits would
 // run the tick again when the one before it is done. Job and Wrapper refuse a lock that is declared otherwise.
 //
 // Every replica tries to run every tick. The first one gets the lock; the others skip. As clocks differ, another replica may
-// try when the first one's job is already over: that is what MinHold is for. Schedules of the kind "@every 1h" count from when each replica was started and
+// try when the first one's job is already over: that is what MinHold is for. So may one that is late: a replica that was stopped or suspended
+// over a tick fires it when it wakes, and runs it again if that is later than MinHold after the run elsewhere. Where replicas stand still for so
+// long, make each tick a job of its own, with its scheduled time as the key: package once, docs/once.md. Schedules of the kind "@every 1h" count from when each replica was started and
 // have no ticks in common: use cron expressions.
 //
 // A tick is skipped, and Options.Error told, also if the store does not answer, or if what stands at the lock's key is damaged: then every

@@ -11,8 +11,8 @@ import (
 )
 
 // ErrMinHold says that a lock cannot keep one tick from running twice.
-var ErrMinHold = errors.New("the lock has no MinHold, so a tick can run again on a replica whose clock is behind; " +
-	"declare one that is longer than clocks differ and shorter than the time between ticks")
+var ErrMinHold = errors.New("the lock has no MinHold, so a tick can run again on a replica whose clock is behind, or that is late; " +
+	"declare one that is longer than clocks differ and replicas can be late, and shorter than the time between ticks")
 
 // ErrWait says that a lock is declared to wait: each replica would run each tick, one after the other.
 var ErrWait = errors.New("a tick is run by one replica, and the others do not wait for it: each that waits would run it again")

@@ -20,6 +20,7 @@ import (
 	"github.com/holdlock/holdlock"
 	"github.com/holdlock/holdlock/internal/testenv"
 	"github.com/holdlock/holdlock/memhold"
+	"github.com/holdlock/holdlock/once"
 	"github.com/holdlock/holdlock/pghold"
 	"github.com/holdlock/holdlock/redishold"
 	"github.com/holdlock/holdlock/sqlitehold"
@@ -146,6 +147,52 @@ func TestOnRealStores(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// A replica that was suspended over a tick fires it when it wakes: within MinHold that is skipped, and after it the tick runs again. As a job
+// of its scheduled time it does not.
+func TestLateReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, err := memhold.Open(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Shutdown(context.Background())
+		const minHold = 5 * time.Second
+		lock, err := client.NewLock("tick", &holdlock.LockOptions{MinHold: minHold})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ran, ranOnce, tick := 0, 0, time.Now().UTC().Format(time.RFC3339)
+		job, err := Job(lock, func(context.Context, *holdlock.Lease) error { ran++; return nil }, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := client.NewLock("report", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fire := func() {
+			job.Run()
+			if _, err := once.Do(t.Context(), plain.For(tick), &once.Options{Keep: time.Hour}, func(context.Context, *once.Run) ([]byte, error) {
+				ranOnce++
+				return nil, nil
+			}); err != nil {
+				t.Error(err)
+			}
+		}
+		fire()
+		time.Sleep(minHold - time.Millisecond)
+		fire()
+		if ran != 1 || ranOnce != 1 {
+			t.Errorf("a replica that is late by less than MinHold: the tick ran %d times, its job %d", ran, ranOnce)
+		}
+		time.Sleep(2 * time.Millisecond)
+		fire()
+		if ran != 2 || ranOnce != 1 {
+			t.Errorf("a replica that is late by more than MinHold: the tick ran %d times, its job %d", ran, ranOnce)
+		}
+	})
 }
 
 // A replica that dies in its run keeps the next tick from running until its term is over, and no longer.

@@ -1,7 +1,7 @@
 // Package gocronlock makes jobs of github.com/go-co-op/gocron run on one of several replicas.
 //
-// MinHold has to be set, longer than the clocks of the replicas can differ and shorter than the time between two ticks: with a longer one,
-// ticks are dropped. A Locker has one for all of its jobs, and gocron does not tell it how often they run; so jobs that run more often than that need
+// MinHold has to be set, longer than the clocks of the replicas can differ and a replica can be late, and shorter than the time between two ticks:
+// with a longer one, ticks are dropped. A Locker has one for all of its jobs, and gocron does not tell it how often they run; so jobs that run more often than that need
 // one of their own (gocron.WithDistributedJobLocker). A tick that is dropped for this is told to listeners of gocron.AfterLockError, as
 // ErrTooOften. Wait must not be set: each replica that waits would run the tick again.
 //
@@ -14,7 +14,9 @@
 //	_, err = s.NewJob(gocron.CronJob("0 3 * * *", false), gocron.NewTask(report), gocron.WithName("report"))
 //
 // Every replica tries to run every tick. The first one gets the lock; the others skip. As clocks differ, another replica may
-// try when the first one's job is already over; so the lock stays taken for MinHold. Schedule by cron expressions, or by durations with a common start
+// try when the first one's job is already over; so the lock stays taken for MinHold. So may one that is late: a replica that was stopped or
+// suspended over a tick fires it when it wakes, and runs it again if that is later than MinHold after the run elsewhere. Where replicas stand
+// still for so long, make each tick a job of its own, with its scheduled time as the key: package once, docs/once.md. Schedule by cron expressions, or by durations with a common start
 // time: replicas that count from when they were started have no ticks in common.
 //
 // A tick is skipped, and listeners of gocron.AfterLockError are told, also if the store does not answer, or if what stands at the lock's key is

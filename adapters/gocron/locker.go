@@ -14,8 +14,8 @@ import (
 )
 
 // ErrMinHold says that a lock cannot keep one tick from running twice.
-var ErrMinHold = errors.New("the lock has no MinHold, so a tick can run again on a replica whose clock is behind; " +
-	"set one that is longer than clocks differ and shorter than the time between ticks")
+var ErrMinHold = errors.New("the lock has no MinHold, so a tick can run again on a replica whose clock is behind, or that is late; " +
+	"set one that is longer than clocks differ and replicas can be late, and shorter than the time between ticks")
 
 // ErrTooOften says that a tick was dropped because MinHold is longer than the time between ticks.
 var ErrTooOften = errors.New("ticks are dropped: MinHold is longer than the time between them; give the job a Locker of its own, with a shorter one")

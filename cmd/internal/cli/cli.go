@@ -136,8 +136,12 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 		if !utf8.ValidString(os.Getenv(name)) {
 			return nil, fmt.Errorf("$%s is not valid UTF-8", name)
 		}
-		if text, ok := os.LookupEnv(name); ok && name == "HOLDLOCK_STORE" && strings.TrimSpace(text) == "" {
+		text, ok := os.LookupEnv(name)
+		if ok && name == "HOLDLOCK_STORE" && strings.TrimSpace(text) == "" {
 			return nil, fmt.Errorf("$%s is empty: unset it for the file of this user, or name a store", name)
+		}
+		if wandering(strings.TrimSpace(text)) {
+			return nil, fmt.Errorf("$%s names a file relative to the working directory, so that each directory would have its own: write the whole path", name)
 		}
 	}
 	return parser.Parse(args)
@@ -220,9 +224,9 @@ func (g *globals) fail(err error) int {
 	return code
 }
 
-// open opens the store, with the label under which this process holds locks. They are counted by rec.
-func (g *globals) open(label string, observer holdlock.Observer, rec holdlock.Recorder) (*holdlock.Client, error) {
-	drv, err := g.openDriver()
+// open opens the store, with the label under which this process holds locks, until ctx ends. They are counted by rec.
+func (g *globals) open(ctx context.Context, label string, observer holdlock.Observer, rec holdlock.Recorder) (*holdlock.Client, error) {
+	drv, err := g.stores().open(ctx, g.Namespace, g.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +236,7 @@ func (g *globals) open(label string, observer holdlock.Observer, rec holdlock.Re
 }
 
 func (g *globals) openDriver() (driver.Driver, error) {
-	return g.stores().open(g.Namespace, g.Timeout)
+	return g.stores().open(context.Background(), g.Namespace, g.Timeout)
 }
 
 // withClient opens the store for one short command, that has something to do there only if something is in it.

@@ -191,8 +191,7 @@ func jobState(i holdlock.JobInfo) string {
 }
 
 func jobHolder(i holdlock.JobInfo) string {
-	h := i.Job.Holder
-	return readable(fmt.Sprintf("%s, pid %d on %s", h.Label, h.PID, h.Host))
+	return readable(who(i.Job.Holder))
 }
 
 func ago(t time.Time) string {

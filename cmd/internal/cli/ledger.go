@@ -24,24 +24,23 @@ import (
 // What locks do is counted in their own store, or in that of --ledger. A command lives for one run, and may end before a store that
 // was away is back: what it had to say is spooled beside the default store, and the next command sends it.
 
-// openLedger opens the store that --ledger names. It returns nil without that flag.
-func (g *globals) openLedger() (driver.Driver, driver.Ledger, error) {
+// openLedger opens the store that --ledger names, which is a driver.Ledger. It returns nil without that flag.
+func (g *globals) openLedger(ctx context.Context) (driver.Driver, error) {
 	if g.Ledger == "" {
-		return nil, nil, nil
+		return nil, nil
 	}
-	d, err := openStoreIn(g.Ledger, g.Namespace, g.Timeout)
+	d, err := openStoreIn(ctx, g.Ledger, g.Namespace, g.Timeout)
 	if err != nil {
 		var e *exitError
 		if errors.As(err, &e) && e.kind == "usage" {
-			return nil, nil, usage(strings.ReplaceAll(err.Error(), "--store", "--ledger"))
+			return nil, usage(strings.ReplaceAll(err.Error(), "--store", "--ledger"))
 		}
-		return nil, nil, err
+		return nil, err
 	}
-	book, ok := driver.As[driver.Ledger](d)
-	if !ok {
-		return nil, nil, errors.Join(usage(fmt.Sprintf("--ledger: %s keeps no records", d.Traits().Location)), d.Close())
+	if _, ok := driver.As[driver.Ledger](d); !ok {
+		return nil, errors.Join(usage(fmt.Sprintf("--ledger: %s keeps no records", d.Traits().Location)), d.Close())
 	}
-	return d, book, nil
+	return d, nil
 }
 
 // book returns the ledger to read, the traits of the store of the locks, and what to call when done.
@@ -53,7 +52,8 @@ func (g *globals) book() (driver.Ledger, driver.Traits, func(), error) {
 	if err != nil {
 		return nil, driver.Traits{}, nil, err
 	}
-	apart, book, err := g.openLedger()
+	apart, err := g.openLedger(context.Background())
+	book, _ := driver.As[driver.Ledger](apart)
 	done := func() {
 		_ = drv.Close() // what was read is read
 		if apart != nil {

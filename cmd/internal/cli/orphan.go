@@ -33,7 +33,7 @@ func ReleaseOrphan(ctx context.Context, payload []byte) {
 	if json.Unmarshal(payload, &o) != nil {
 		return
 	}
-	d, err := o.Stores.open(o.Namespace, orphanTimeout)
+	d, err := o.Stores.open(ctx, o.Namespace, orphanTimeout)
 	if err != nil {
 		return
 	}

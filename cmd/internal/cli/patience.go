@@ -56,7 +56,9 @@ func (w waitOver) Is(target error) bool { return target == context.DeadlineExcee
 // open opens the store, which for some stores means to reach it.
 func (p *patience) open() (*holdlock.Client, error) {
 	for {
-		c, err := p.s.g.open(baseName(p.s.g.argv), p.s, p.s.counts)
+		c, err := opened(p.s, func(ctx context.Context) (*holdlock.Client, error) {
+			return p.s.g.open(ctx, baseName(p.s.g.argv), p.s, p.s.counts)
+		})
 		if err == nil {
 			return c, nil
 		}
@@ -115,13 +117,39 @@ func (p *patience) pause(failed error) error {
 func (s *session) sleep(d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
+	_, err := heed(s, t.C)
+	return err
+}
+
+// opened returns what open opens, or how a signal has ended that. Then nobody waits for it, however it hangs: this process ends.
+func opened[T any](s *session, open func(context.Context) (T, error)) (v T, err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	type answer struct {
+		v   T
+		err error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		v, err := open(ctx)
+		got <- answer{v, err}
+	}()
+	a, err := heed(s, got)
+	if err != nil {
+		return v, err
+	}
+	return a.v, a.err
+}
+
+// heed waits for what comes, and returns how a signal has ended that.
+func heed[T any](s *session, comes <-chan T) (v T, err error) {
 	for {
 		select {
-		case <-t.C:
-			return nil
+		case v := <-comes:
+			return v, nil
 		case sig := <-s.signals:
 			if n, ok := sig.(syscall.Signal); ok && slices.Contains(ending, n) {
-				return s.endedBy(n)
+				return v, s.endedBy(n)
 			}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/holdlock/holdlock/cmd/internal/guard"
 	"github.com/holdlock/holdlock/driver"
 	"github.com/holdlock/holdlock/internal/bootclock"
+	"github.com/holdlock/holdlock/internal/unused"
 	"github.com/holdlock/holdlock/memhold"
 	"github.com/holdlock/holdlock/once"
 )
@@ -112,11 +113,12 @@ func (r *runCmd) Run(g *globals) error {
 	s := &session{g: g, job: job, r: r, renewed: make(chan struct{}, 1), signals: make(chan os.Signal, 16), refused: make(chan struct{}, 1)}
 	signal.Notify(s.signals, guard.Signals()...)
 	defer signal.Stop(s.signals)
-	apart, book, err := g.openLedger()
+	apart, err := opened(s, g.openLedger)
 	if apart != nil {
 		defer apart.Close()
 	}
-	if code, _ := classify(err); err != nil && code == exitUsage {
+	book, _ := driver.As[driver.Ledger](apart)
+	if code, kind := classify(err); err != nil && (code == exitUsage || kind == "signal") {
 		return err
 	} else if err != nil { // no lock depends on it
 		book = away{err}
@@ -164,10 +166,11 @@ type session struct {
 	job     *once.Options // of the job that is to run once, or nil
 	renewed chan struct{} // the lease has a new deadline
 	signals chan os.Signal
-	stop    os.Signal     // asked the command to end, by way of us, or nil
-	refused chan struct{} // the store does not let us wait
-	failing atomic.Bool   // renewals fail, and this was told
-	ran     atomic.Uint64 // the token of the last term of this run that was lost, and whose command has been ended; 0 if there is none
+	stop    os.Signal             // asked the command to end, by way of us, or nil
+	refused chan struct{}         // the store does not let us wait
+	failing atomic.Bool           // renewals fail, and this was told
+	ran     atomic.Uint64         // the token of the last term of this run that was lost, and whose command has been ended; 0 if there is none
+	kept    atomic.Pointer[error] // why the lock could not be given back at once
 	counts  *counts
 	again   bool // the command has run before, see runCmd.Restart
 }
@@ -176,6 +179,10 @@ type session struct {
 func (s *session) Observe(e holdlock.Event) {
 	s.observeJob(e)
 	switch e.Kind {
+	case holdlock.Unreleased:
+		if err := s.kept.Load(); err != nil && e.Abandoned {
+			s.g.say("unreleased", fmt.Sprintf("lock %s could not be given back and stays taken for up to %s: %v", lockName(e.Name, e.Key), s.r.TTL, *err), nil)
+		}
 	case holdlock.Renewed:
 		s.failing.Store(false)
 		select {
@@ -207,8 +214,8 @@ func (s *session) Observe(e holdlock.Event) {
 		text := fmt.Sprintf("the last holder of lock %s never gave it back (%s); its work may have overlapped with this run",
 			lockName(e.Name, e.Key), e.Ending)
 		if e.Prior != nil {
-			text = fmt.Sprintf("the last holder of lock %s, %s, pid %d on %s (token %d), never gave it back (%s); its work may have overlapped with this run",
-				lockName(e.Name, e.Key), e.Prior.Holder.Label, e.Prior.Holder.PID, e.Prior.Holder.Host, e.Prior.Token, e.Ending)
+			text = fmt.Sprintf("the last holder of lock %s, %s (token %d), never gave it back (%s); its work may have overlapped with this run",
+				lockName(e.Name, e.Key), who(e.Prior.Holder), e.Prior.Token, e.Ending)
 		}
 		s.g.say("lapsed", text, nil)
 	}
@@ -244,7 +251,7 @@ func (s *session) once(p *patience) error {
 	case errors.Is(err, holdlock.ErrLost):
 		return s.ended(res, err)
 	case err != nil:
-		s.g.say("unreleased", fmt.Sprintf("lock %s could not be given back and stays taken for up to %s: %v", lockName(s.lock.Name(), s.lock.Key()), s.r.TTL, err), nil)
+		s.kept.Store(&err) // and is given back in the background, unless we hear that it was not
 	}
 	return s.ended(res, nil)
 }
@@ -306,8 +313,8 @@ func (s *session) acquire(wait time.Duration) (*holdlock.Lease, error) {
 				continue
 			}
 			cancel()
-			if a := <-got; a.err == nil {
-				_ = a.lease.Release(context.Background())
+			if a := <-got; a.err == nil { // it was ours a moment before that
+				_ = a.lease.Release(unused.Context(context.Background()))
 			}
 			return nil, s.endedBy(n)
 		}

@@ -101,6 +101,15 @@ func state(i holdlock.Info) string {
 	}
 }
 
+// who names a holder. Not every program gives a label.
+func who(h holdlock.Holder) string {
+	text := fmt.Sprintf("pid %d on %s", h.PID, h.Host)
+	if h.Label != "" {
+		text = h.Label + ", " + text
+	}
+	return text
+}
+
 // lockName is LOCK or LOCK/KEY as it is typed, quoted if it would not be readable on one line of a terminal.
 func lockName(name, key string) string {
 	if key != "" {

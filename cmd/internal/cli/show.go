@@ -126,7 +126,7 @@ func holder(i holdlock.Info) string {
 	if i.Cooling {
 		return "-"
 	}
-	return readable(fmt.Sprintf("%s, pid %d on %s", i.Holder.Label, i.Holder.PID, i.Holder.Host))
+	return readable(who(i.Holder))
 }
 
 func since(i holdlock.Info) string {

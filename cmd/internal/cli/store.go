@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -16,11 +18,11 @@ import (
 // openStore opens the driver that a URL names. Nothing of a URL but its scheme is ever printed here: the rest may hold a
 // password.
 func openStore(url, namespace string) (driver.Driver, error) {
-	return openStoreIn(url, namespace, 5*time.Second)
+	return openStoreIn(context.Background(), url, namespace, 5*time.Second)
 }
 
-// openStoreIn is openStore for a store that connects when it is opened, and may take so long for it.
-func openStoreIn(url, namespace string, timeout time.Duration) (driver.Driver, error) {
+// openStoreIn is openStore for a store that connects when it is opened, and may take so long for it, until ctx ends.
+func openStoreIn(ctx context.Context, url, namespace string, timeout time.Duration) (driver.Driver, error) {
 	scheme, rest, ok := strings.Cut(url, ":")
 	switch {
 	case url == "":
@@ -36,12 +38,16 @@ func openStoreIn(url, namespace string, timeout time.Duration) (driver.Driver, e
 	case scheme == "sqlite" && strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"):
 		return nil, usage("--store sqlite: has a host; write sqlite:PATH, or sqlite:///PATH for an absolute one")
 	case scheme == "sqlite":
-		return openSQLite(sqlitePath(rest), namespace)
+		path, err := sqlitePath(rest)
+		if err != nil {
+			return nil, err
+		}
+		return openSQLite(path, namespace)
 	case isRedis(scheme):
 		return openRedis(scheme, rest, namespace, timeout)
 	}
 	if _, ok := postgresKind(scheme); ok {
-		return openPostgres(scheme, rest, namespace, timeout)
+		return openPostgres(ctx, scheme, rest, namespace, timeout)
 	}
 	return nil, usage(fmt.Sprintf("--store has the unknown scheme %q; known: sqlite:PATH, redis://, rediss://, "+
 		"redis+sentinel://, redis+cluster://, postgres://, postgres+advisory://", scheme))
@@ -52,12 +58,23 @@ func isScheme(s string) bool {
 	return s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789+-.") == ""
 }
 
-// sqlitePath is the path in a URL, which may have three slashes before an absolute one.
-func sqlitePath(rest string) string {
-	if strings.HasPrefix(rest, "///") {
-		return rest[2:]
+// sqlitePath is the path in a URL, which may have three slashes before an absolute one. A shell leaves a ~ as it is behind a colon: it would name
+// a directory in the working directory, so that each of those had locks of its own.
+func sqlitePath(rest string) (string, error) {
+	if strings.HasPrefix(rest, "~") {
+		return "", usage("--store sqlite:~ names no home directory: write $HOME or the whole path, or sqlite:./~ for a file of that name")
 	}
-	return rest
+	if strings.HasPrefix(rest, "///") {
+		return rest[2:], nil
+	}
+	return rest, nil
+}
+
+// wandering says whether a URL names a file that depends on the working directory. In the environment that is not what anybody wants: it goes
+// along into each.
+func wandering(url string) bool {
+	scheme, rest, _ := strings.Cut(url, ":")
+	return scheme == "sqlite" && rest != "" && !strings.HasPrefix(rest, "~") && !strings.HasPrefix(rest, "//") && !filepath.IsAbs(rest)
 }
 
 // existing refuses a file that is not there, for a command that only looks at what is in it: it would make it, and say that all is well. The file
@@ -65,9 +82,12 @@ func sqlitePath(rest string) string {
 func existing(urls ...string) error {
 	for _, url := range urls {
 		scheme, rest, _ := strings.Cut(url, ":")
-		path := sqlitePath(rest)
-		if scheme != "sqlite" || path == "" {
+		if scheme != "sqlite" || rest == "" {
 			continue
+		}
+		path, err := sqlitePath(rest)
+		if err != nil {
+			return err
 		}
 		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 			return usage(fmt.Sprintf("there is no file %s: the path is wrong, or no lock has been used in it yet", path))

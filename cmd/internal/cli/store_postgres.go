@@ -84,12 +84,12 @@ func parsePostgres(scheme, rest string) (*postgresURL, error) {
 	return u, nil
 }
 
-func openPostgres(scheme, rest, namespace string, timeout time.Duration) (driver.Driver, error) {
+func openPostgres(ctx context.Context, scheme, rest, namespace string, timeout time.Duration) (driver.Driver, error) {
 	u, err := parsePostgres(scheme, rest)
 	if err != nil {
 		return nil, usage("--store " + scheme + ": " + err.Error())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if u.advisory {
 		d, err := pghold.NewSessionDriver(ctx, u.dsn, &pghold.SessionOptions{Schema: u.schema, Namespace: namespace, OnFrozen: u.frozen})

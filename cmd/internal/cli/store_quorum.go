@@ -42,15 +42,15 @@ func (g *globals) stores() stores {
 }
 
 // open opens the driver of one store, or of a quorum.
-func (s stores) open(namespace string, timeout time.Duration) (driver.Driver, error) {
+func (s stores) open(ctx context.Context, namespace string, timeout time.Duration) (driver.Driver, error) {
 	if s.blank { // as of a variable that is not set: another store than was meant would let two in
 		return nil, usage("--store is empty; leave it out for the file of this user, or name a store")
 	}
 	switch len(s.URLs) {
 	case 0:
-		return openStoreIn("", namespace, timeout)
+		return openStoreIn(ctx, "", namespace, timeout)
 	case 1:
-		return openStoreIn(s.URLs[0], namespace, timeout)
+		return openStoreIn(ctx, s.URLs[0], namespace, timeout)
 	}
 	clients, err := s.clients(timeout)
 	if err != nil {

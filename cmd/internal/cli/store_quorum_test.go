@@ -41,7 +41,7 @@ func TestQuorumRefusesOtherStores(t *testing.T) {
 		{"redis://a", "redis://b", "redis://c?plain_keys=true"},
 		{"redis://a", "redis://:secret@b:0", "redis://c"},
 	} {
-		d, err := stores{URLs: urls, MaxTTL: 30 * time.Second}.open("", time.Second)
+		d, err := stores{URLs: urls, MaxTTL: 30 * time.Second}.open(t.Context(), "", time.Second)
 		if code, _ := classify(err); err == nil || code != exitUsage {
 			t.Errorf("%q: %v, want a usage error", urls, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
 )
 
 func TestPlain(t *testing.T) {
@@ -47,6 +48,21 @@ func TestLockName(t *testing.T) {
 	} {
 		if got := lockName(c.name, c.key); got != c.want {
 			t.Errorf("lockName(%q, %q) = %s, want %s", c.name, c.key, got, c.want)
+		}
+	}
+}
+
+func TestHolderWithoutLabel(t *testing.T) {
+	t.Parallel()
+	h := holdlock.Holder{PID: 77, Host: "vm"}
+	for label, want := range map[string]string{"": "pid 77 on vm", "report": "report, pid 77 on vm"} {
+		h.Label = label
+		for what, got := range map[string]string{
+			"a lock": holder(holdlock.Info{Holder: h}), "a job": jobHolder(holdlock.JobInfo{Job: driver.Job{Holder: h}}),
+		} {
+			if got != want {
+				t.Errorf("%s: %q, want %q", what, got, want)
+			}
 		}
 	}
 }
@@ -95,6 +111,38 @@ func TestOpenStoreNamesNoSecret(t *testing.T) {
 		if d != nil || !errors.As(err, &e) || e.code != exitUsage || strings.Contains(err.Error(), "pw") {
 			t.Errorf("openStore(%q): %v", url, err)
 		}
+	}
+}
+
+// Files that would be other ones in each working directory, in silence: the home that no shell has put in, and a relative path that goes along
+// in the environment.
+func TestStoreOfTheWorkingDirectory(t *testing.T) {
+	t.Chdir(t.TempDir())
+	refused := func(want string, args ...string) {
+		t.Helper()
+		var out, errs bytes.Buffer
+		if code := Main(args, &out, &errs); code != exitUsage || !strings.Contains(errs.String(), want) {
+			t.Errorf("%q: %d, %s", args, code, errs.String())
+		}
+	}
+	home, whole := "write $HOME or the whole path", "write the whole path"
+	for _, url := range []string{"sqlite:~/locks.db", "sqlite:~", "sqlite:~jobs/locks.db"} {
+		if d, err := openStore(url, ""); err == nil || !strings.Contains(err.Error(), home) {
+			t.Errorf("openStore(%q): %v, %v", url, d, err)
+		}
+		refused(home, "ls", "--store", url)
+	}
+	t.Setenv("HOLDLOCK_STORE", "sqlite:~/locks.db")
+	refused(home, "ls")
+	for _, url := range []string{"sqlite:locks.db", " sqlite:./locks.db", "sqlite:dir/locks.db"} {
+		t.Setenv("HOLDLOCK_STORE", url)
+		refused(whole, "ls")
+	}
+	t.Setenv("HOLDLOCK_STORE", "sqlite:///nowhere/locks.db")
+	t.Setenv("HOLDLOCK_LEDGER", "sqlite:usage.db")
+	refused("$HOLDLOCK_LEDGER", "ls")
+	if made, _ := os.ReadDir("."); len(made) != 0 {
+		t.Errorf("it has made %v", made)
 	}
 }
 

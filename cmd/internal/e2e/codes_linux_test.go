@@ -89,7 +89,7 @@ func codeCases() map[string][]codeCase {
 			bad("timeout 0", "--timeout", "0s"), bad("timeout below 0", "--timeout=-1s"),
 			bad("no URL", "--store", "locks.db"), bad("unknown scheme", "--store", "mysql://host/db"), bad("no file", "--store", "sqlite:"),
 			bad("no store", "--store="), bad("a blank for a store", "--store", "  "),
-			bad("file URL with a host", "--store", "sqlite://host/locks.db"),
+			bad("file URL with a host", "--store", "sqlite://host/locks.db"), bad("home as a shell leaves it", "--store", "sqlite:~/locks.db"),
 			bad("namespace too long", "--namespace", strings.Repeat("n", 256)), bad("namespace not UTF-8", "--namespace", "\xff"),
 			running("empty name", 64, "no", []string{""}, work("")...), running("empty key", 64, "no", []string{"job/"}, work("")...),
 			running("long name", 64, "no", []string{strings.Repeat("n", 513)}, work("")...),
