@@ -11,7 +11,7 @@ import (
 const batchSize = 128
 
 // RenewBatch implements driver.BatchRenewer. One script renews many terms; on a Cluster, where a script is for one node
-// only, each has its own and they are sent together.
+// only, each has its own, and they are sent together to each node.
 func (d *Driver) RenewBatch(ctx context.Context, reqs []*driver.RenewRequest) []driver.RenewResult {
 	results := make([]driver.RenewResult, len(reqs))
 	var todo []int
@@ -32,6 +32,33 @@ func (d *Driver) RenewBatch(ctx context.Context, reqs []*driver.RenewRequest) []
 	return results
 }
 
+// renewEach renews terms of a Cluster. With Replicas each goes by itself, because it has to be confirmed by itself.
+func (d *Driver) renewEach(ctx context.Context, reqs []*driver.RenewRequest, which []int, results []driver.RenewResult) {
+	if d.acks > 0 {
+		keys := make([]string, len(which))
+		for n, i := range which {
+			keys[n] = d.slotKey(reqs[i].Ref.Key)
+		}
+		err := d.byNode(ctx, keys, func(_ node, some []int) {
+			together(oneByOne, len(some), func(n int) { d.renewTogether(ctx, reqs, which[some[n]:some[n]+1], results) })
+		})
+		if err != nil {
+			for _, i := range which {
+				results[i].Err = d.failure("renew", reqs[i].Ref.Key, err)
+			}
+		}
+		return
+	}
+	calls := make([]*slotCall, len(which))
+	for n, i := range which {
+		calls[n] = &slotCall{keys: d.keys(reqs[i].Ref.Key), args: renewArgs(reqs[i])}
+	}
+	d.callEach(ctx, d.scripts.renew, calls)
+	for n, r := range calls {
+		d.allRenewed(reqs, which[n:n+1], r.reply, r.err, results)
+	}
+}
+
 func (d *Driver) renewTogether(ctx context.Context, reqs []*driver.RenewRequest, which []int, results []driver.RenewResult) {
 	var keys []string
 	var args []any
@@ -40,6 +67,11 @@ func (d *Driver) renewTogether(ctx context.Context, reqs []*driver.RenewRequest,
 		args = append(args, renewArgs(reqs[i])...)
 	}
 	reply, err := d.write(ctx, driver.Ref{}, d.scripts.renew, keys, args...)
+	d.allRenewed(reqs, which, reply, err, results)
+}
+
+// allRenewed judges the reply to one call.
+func (d *Driver) allRenewed(reqs []*driver.RenewRequest, which []int, reply any, err error, results []driver.RenewResult) {
 	parts, ok := reply.([]any)
 	if err == nil && (!ok || len(parts) != len(which)) {
 		err = fmt.Errorf("the script answered %v", reply)

@@ -3,6 +3,7 @@ package redishold
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/holdlock/holdlock/driver"
 )
@@ -11,8 +12,13 @@ import (
 // own ReadTimeout in between, so a server that hangs would cost seconds. The call that is left behind ends by that timeout;
 // what it may still do at the server is the caller's to undo.
 func bounded[T any](ctx context.Context, d *Driver, f func(context.Context) (T, error)) (T, error) {
+	return boundedBy(ctx, d, &d.hung, f)
+}
+
+// boundedBy is bounded for calls that are counted among others than those of the whole driver.
+func boundedBy[T any](ctx context.Context, d *Driver, hung *atomic.Int64, f func(context.Context) (T, error)) (T, error) {
 	var zero T
-	if d.hung.Load() >= maxHung {
+	if hung.Load() >= maxHung {
 		return zero, errHung
 	}
 	type answer struct {
@@ -25,7 +31,7 @@ func bounded[T any](ctx context.Context, d *Driver, f func(context.Context) (T, 
 		select {
 		case answered <- answer{v, err}:
 		case <-left:
-			d.hung.Add(-1)
+			hung.Add(-1)
 		}
 	}()
 	select {
@@ -34,7 +40,7 @@ func bounded[T any](ctx context.Context, d *Driver, f func(context.Context) (T, 
 	case <-ctx.Done():
 	case <-d.closing:
 	}
-	d.hung.Add(1)
+	hung.Add(1)
 	close(left)
 	if err := ctx.Err(); err != nil {
 		return zero, fmt.Errorf("no answer in time: %w", err)

@@ -36,11 +36,12 @@ type Driver struct {
 	sentry  *SentinelOptions // for Diagnose, or nil
 	log     *slog.Logger
 	hub     *hub
-	lists   listCache // of slots
-	jobs    listCache // of records of jobs
-	undone  listCache // of those that are not done
-	hung    atomic.Int64
-	told    sync.Once // see notPassed
+	lists   listCache    // of slots
+	jobs    listCache    // of records of jobs
+	undone  listCache    // of those that are not done
+	hung    atomic.Int64 // calls that are for no one node of a Cluster
+	nodes   nodes        // of a Cluster
+	told    sync.Once    // see notPassed
 
 	closing chan struct{}
 	close   sync.Once

@@ -169,17 +169,28 @@ func (d *Driver) readJobs(ctx context.Context, keys []string, which string) ([]d
 	if d.cluster == nil {
 		return d.readJobsTogether(ctx, keys, which)
 	}
-	found, errs := make([][]driver.Job, len(keys)), make([]error, len(keys))
-	together(len(keys), func(i int) { found[i], errs[i] = d.readJobsTogether(ctx, keys[i:i+1], which) })
-	return slices.Concat(found...), errors.Join(errs...)
+	found, errs, calls := make([][]driver.Job, len(keys)), make([]error, len(keys)), make([]*slotCall, len(keys))
+	for i, key := range keys {
+		calls[i] = &slotCall{keys: d.withRecord(key), args: []any{which}}
+	}
+	d.callEach(ctx, d.scripts.jobs, calls)
+	for i, r := range calls {
+		found[i], errs[i] = d.jobsRead(keys[i:i+1], which, r.reply, r.err)
+	}
+	return slices.Concat(found...), firsts(errs)
 }
 
-func (d *Driver) readJobsTogether(ctx context.Context, keys []string, which string) (jobs []driver.Job, err error) {
+func (d *Driver) readJobsTogether(ctx context.Context, keys []string, which string) ([]driver.Job, error) {
 	var all []string
 	for _, key := range keys {
 		all = append(all, d.withRecord(key)...)
 	}
 	reply, err := d.call(ctx, d.scripts.jobs, all, which)
+	return d.jobsRead(keys, which, reply, err)
+}
+
+// jobsRead judges the reply about some records.
+func (d *Driver) jobsRead(keys []string, which string, reply any, err error) (jobs []driver.Job, _ error) {
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/holdlock/holdlock/driver"
@@ -30,41 +29,43 @@ func (d *Driver) Enqueue(ctx context.Context, req *driver.AcquireRequest) (drive
 	return d.acquire(ctx, "enqueue", req, true)
 }
 
-// Attend implements driver.Queue. On one server it is one call; on a Cluster one for each key.
+// Attend implements driver.Queue. One call is for many places, on a Cluster for those of one key.
 func (d *Driver) Attend(ctx context.Context, reqs []*driver.AcquireRequest) []driver.Standing {
 	out := make([]driver.Standing, len(reqs))
-	groups := map[string][]int{}
+	var groups [][]int
+	of := map[string]int{}
 	for i, req := range reqs {
 		if out[i].Err = d.usable(ctx, "attend", req.Ref.Key); out[i].Err != nil {
 			continue
 		}
-		group := ""
+		key := ""
 		if d.cluster != nil {
-			group = req.Ref.Key
+			key = req.Ref.Key
 		}
-		groups[group] = append(groups[group], i)
-	}
-	var wg sync.WaitGroup
-	places := make(chan struct{}, clusterCallers)
-	for _, which := range groups {
-		for len(which) > 0 {
-			some := which[:min(len(which), attendSize)]
-			which = which[len(some):]
-			places <- struct{}{}
-			wg.Go(func() {
-				d.attend(ctx, reqs, some, out)
-				<-places
-			})
+		n, ok := of[key]
+		if !ok || len(groups[n]) == attendSize {
+			n = len(groups)
+			of[key] = n
+			groups = append(groups, nil)
 		}
+		groups[n] = append(groups[n], i)
 	}
-	wg.Wait()
+	calls := make([]*slotCall, len(groups))
+	for n, which := range groups {
+		calls[n] = d.attending(reqs, which)
+	}
+	d.callEach(ctx, d.scripts.attend, calls)
+	for n, which := range groups {
+		d.attended(reqs, which, calls[n], out)
+	}
 	return out
 }
 
 // attendSize is how many places one script looks at: few enough that nobody waits for it for more than a moment.
 const attendSize = 256
 
-func (d *Driver) attend(ctx context.Context, reqs []*driver.AcquireRequest, which []int, out []driver.Standing) {
+// attending is the call for some places.
+func (d *Driver) attending(reqs []*driver.AcquireRequest, which []int) *slotCall {
 	keys := make([]string, 0, 2*len(which))
 	args := []any{d.hub.id}
 	for _, i := range which {
@@ -75,10 +76,15 @@ func (d *Driver) attend(ctx context.Context, reqs []*driver.AcquireRequest, whic
 		keys = append(keys, d.slotKey(reqs[i].Ref.Key), d.lineKey(reqs[i].Ref.Key))
 		args = append(args, d.place(reqs[i], holder), micros(max(reqs[i].TTL, reqs[i].MinHold)))
 	}
-	reply, err := d.call(ctx, d.scripts.attend, keys, args...)
-	parts, ok := reply.([]any)
+	return &slotCall{keys: keys, args: args}
+}
+
+// attended judges the reply.
+func (d *Driver) attended(reqs []*driver.AcquireRequest, which []int, call *slotCall, out []driver.Standing) {
+	parts, ok := call.reply.([]any)
+	err := call.err
 	if err == nil && (!ok || len(parts) != len(which)) {
-		err = fmt.Errorf("the script answered %v", reply)
+		err = fmt.Errorf("the script answered %v", call.reply)
 	}
 	for n, i := range which {
 		key := reqs[i].Ref.Key

@@ -2,7 +2,6 @@ package redishold
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -128,9 +127,15 @@ func (d *Driver) look(ctx context.Context, keys []string) ([]driver.Term, error)
 	if d.cluster == nil {
 		return d.lookTogether(ctx, keys)
 	}
-	found, errs := make([][]driver.Term, len(keys)), make([]error, len(keys))
-	together(len(keys), func(i int) { found[i], errs[i] = d.lookTogether(ctx, keys[i:i+1]) })
-	return slices.Concat(found...), errors.Join(errs...)
+	found, errs, calls := make([][]driver.Term, len(keys)), make([]error, len(keys)), make([]*slotCall, len(keys))
+	for i, key := range keys {
+		calls[i] = &slotCall{keys: d.keys(key)}
+	}
+	d.callEach(ctx, d.scripts.look, calls)
+	for i, r := range calls {
+		found[i], errs[i] = d.looked(keys[i:i+1], r.reply, r.err)
+	}
+	return slices.Concat(found...), firsts(errs)
 }
 
 func (d *Driver) lookTogether(ctx context.Context, keys []string) ([]driver.Term, error) {
@@ -139,6 +144,11 @@ func (d *Driver) lookTogether(ctx context.Context, keys []string) ([]driver.Term
 		slots = append(slots, d.keys(key)...)
 	}
 	reply, err := d.call(ctx, d.scripts.look, slots)
+	return d.looked(keys, reply, err)
+}
+
+// looked judges the reply about some keys.
+func (d *Driver) looked(keys []string, reply any, err error) ([]driver.Term, error) {
 	if err != nil {
 		return nil, err
 	}

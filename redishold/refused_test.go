@@ -78,7 +78,8 @@ func releasesWithout(t *testing.T, r *testenv.Redis, d *Driver, right string) {
 	if _, err := d.Acquire(t.Context(), holder); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second does not find what the first has left
+	for i := range 2 { // the second does not find what the first has left
+		waiter.First = i == 0
 		if _, err := d.Enqueue(t.Context(), waiter); !errors.Is(err, driver.ErrNotApplied) {
 			t.Errorf("taking a place: %v, want that it was refused", err)
 		}

@@ -65,15 +65,16 @@ func (d *Driver) writeAndWait(ctx context.Context, s *script, keys []string, arg
 		reply     any
 		confirmed int
 	}
-	p, err := bounded(ctx, d, func(ctx context.Context) (pair, error) {
-		var node redis.Cmdable = d.client
-		if d.cluster != nil {
-			master, err := d.cluster.MasterForKey(ctx, keys[0])
-			if err != nil {
-				return pair{}, err
-			}
-			node = master
+	var node redis.Cmdable = d.client
+	hung := &d.hung
+	if d.cluster != nil {
+		n, err := d.nodeOf(ctx, keys[0])
+		if err != nil {
+			return nil, 0, err
 		}
+		node, hung = n.client, n.hung
+	}
+	p, err := boundedBy(ctx, d, hung, func(ctx context.Context) (pair, error) {
 		pipe := func(call *redis.Cmd) (pair, error) {
 			var wait *redis.Cmd
 			_, _ = node.Pipelined(ctx, func(p redis.Pipeliner) error {

@@ -106,7 +106,11 @@ func (d *Driver) make(ctx context.Context, r *member) (any, error) {
 	if d.shared != nil {
 		return d.shared.do(ctx, r)
 	}
-	return bounded(ctx, d, func(ctx context.Context) (any, error) {
+	n, err := d.nodeOf(ctx, r.keys[0])
+	if err != nil {
+		return nil, err
+	}
+	return boundedBy(ctx, d, n.hung, func(ctx context.Context) (any, error) {
 		sendOne(ctx, d.client, r)
 		return r.reply, r.err
 	})

@@ -18,13 +18,14 @@ local function held(s)
   return sub(s, 1, 2) == '1H' and free > now and free <= '9999999999999999' -- there are no letters in it
 end
 
--- enqueue takes a place at the end of the line. What fails is left to general, which finds what was done.
+-- enqueue takes a place at the end of the line. What fails is left to general, which finds what was done. A first request (N) stands
+-- nowhere yet, so LPOS has to look at one place only: whether it may.
 local function enqueue(key, a, s)
   local line, process, flag = key .. ':q', sub(a, 66, 81), sub(s, 3, 3)
   local place = sub(a, 2, 33) .. process .. sub(a, 34, 49) .. sub(a, 82)
   local may = ask('LPOP', line, '0')
   if may and may.err or ask('LREM', line .. ':none', '0', '') ~= 0 or ask('LRANGE', line, '1', '0').err or
-    sub(a, 1, 1) == 'W' and ask('LPOS', line, place) or type(ask('PEXPIRE', line, '30000')) ~= 'number' then return nil end
+    ask('LPOS', line, place, 'MAXLEN', sub(a, 1, 1) == 'W' and '0' or '1') or type(ask('PEXPIRE', line, '30000')) ~= 'number' then return nil end
   if flag ~= '+' and type(ask('SETRANGE', key, 2, '+')) ~= 'number' then return nil end
   local n = ask('RPUSH', line, place)
   if type(n) ~= 'number' then return nil end
