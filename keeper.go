@@ -23,16 +23,14 @@ type keeper struct {
 	wakeAt  time.Time     // when the goroutine wakes by itself
 	tick    time.Duration // it wakes at least this often, to notice that the machine was suspended
 	added   bool          // since it has looked
-	queue   []*Lease      // due for renewal
-	workers int
+	fresh   crew          // renews
+	failing crew          // renews what could not be renewed
 	wg      sync.WaitGroup
 }
 
 const (
-	maxWorkers = 4
-	batchSize  = 256
-	idle       = time.Hour
-	driftStep  = 5 * time.Millisecond // more than reading two clocks one after the other can show
+	idle      = time.Hour
+	driftStep = 5 * time.Millisecond // more than reading two clocks one after the other can show
 )
 
 func newKeeper(c *Client) *keeper {
@@ -140,12 +138,14 @@ func (k *keeper) pass(now instant, all bool) (wakeAt time.Time) {
 			}
 			continue
 		case renew:
-			k.queue = append(k.queue, l)
+			k.fresh.queue = append(k.fresh.queue, l)
+		case retry:
+			k.failing.queue = append(k.failing.queue, l)
 		}
 		l.alarm.at = next
 		heap.Fix(&k.heap, 0)
 	}
-	k.startWorkers()
+	k.startWorkers(now.mono)
 	sleep := k.tick
 	switch {
 	case len(k.heap) > 0:
@@ -161,40 +161,6 @@ func (k *keeper) pass(now instant, all bool) (wakeAt time.Time) {
 		e.lease.lose(e.why)
 	}
 	return wakeAt
-}
-
-// startWorkers starts as many workers as the queue needs and the bound allows. Those that run already may be stuck with a
-// call, so they do not count. Called with mu held.
-func (k *keeper) startWorkers() {
-	for due := len(k.queue); due > 0 && k.workers < maxWorkers; due -= k.batch() {
-		k.workers++
-		k.wg.Go(k.work)
-	}
-}
-
-// batch is how many renewals are sent in one call.
-func (k *keeper) batch() int {
-	if k.c.batch != nil {
-		return batchSize
-	}
-	return 1
-}
-
-// work sends renewals until the queue is empty.
-func (k *keeper) work() {
-	for {
-		k.mu.Lock()
-		if len(k.queue) == 0 || k.ctx.Err() != nil {
-			k.workers--
-			k.mu.Unlock()
-			return
-		}
-		n := min(k.batch(), len(k.queue))
-		leases := k.queue[:n:n]
-		k.queue = k.queue[n:]
-		k.mu.Unlock()
-		k.renewBatch(leases)
-	}
 }
 
 // endAll ends every lease because the client is shut down, and returns how many there were.
