@@ -52,8 +52,12 @@ func (h *halfSick) answers(ctx context.Context) bool {
 // R2: a part of a store that hangs takes away its own leases only, however many it has and however long they last, and one that is slow none.
 func TestR2PartOfAStoreHangs(t *testing.T) {
 	for _, c := range []struct{ sick, well, after time.Duration }{
-		{30 * time.Second, 30 * time.Second, 0}, {15 * time.Second, 1500 * time.Millisecond, 0}, {1500 * time.Millisecond, 15 * time.Second, 0},
-		{4 * time.Second, 3 * time.Second, 0}, {15 * time.Second, 1500 * time.Millisecond, time.Second}, {15 * time.Second, 15 * time.Second, time.Second},
+		{30 * time.Second, 30 * time.Second, 0},
+		{15 * time.Second, 1500 * time.Millisecond, 0},
+		{1500 * time.Millisecond, 15 * time.Second, 0},
+		{4 * time.Second, 3 * time.Second, 0},
+		{15 * time.Second, 1500 * time.Millisecond, time.Second},
+		{15 * time.Second, 15 * time.Second, time.Second},
 	} {
 		t.Run(fmt.Sprint(c.sick, "_", c.well, "_", c.after), func(t *testing.T) {
 			virtual(t, func(t *testing.T, r *rig) {
