@@ -224,6 +224,11 @@ func (a *attempt) try(
 	req.BackStop, req.First, req.Once = idle, first, a.claim
 	trust := l.opts.TTL - margin(l.opts.TTL)
 	undo := func() { c.undoer.addAcquire(a, req.Ref) }
+	late := func() { // the one before with this nonce had no answer: it may still be on its way, and the nonce is not used any more
+		if !first {
+			undo()
+		}
+	}
 
 	sent := c.clock.now() // before the first byte: the store starts to count later
 	grant, err := call(ctx, c, min(c.timeout, trust),
@@ -239,11 +244,13 @@ func (a *attempt) try(
 	var job *driver.JobError
 	switch {
 	case errors.As(err, &job):
+		late()
 		return nil, l.jobError(job)
 	case err == nil && ctx.Err() != nil:
 		undo() // an acquire that was cancelled never succeeds
 		return nil, fmt.Errorf("acquire of lock %s: %w", describe(l.name, l.key), waitError(ctx))
 	case errors.As(err, &held):
+		late()
 		a.met = true
 		return nil, l.heldError(&held.Term, nil)
 	case err == nil:

@@ -19,6 +19,7 @@ type Lease struct {
 	ref   driver.Ref
 	token Token
 	began instant     // when the acquire was sent, or the hand-over arrived
+	first first       // what the grant alone was worth
 	job   *driver.Job // that it is a run of; nil if it is none
 
 	mu        sync.Mutex
@@ -44,7 +45,7 @@ type work struct{ cancel context.CancelCauseFunc }
 func (l *Lock) granted(ref driver.Ref, began, sent instant, lasts time.Duration, g driver.Grant, start time.Time, contended bool) *Lease {
 	lease := &Lease{
 		lock: l, ref: ref, token: g.Token, job: g.Job,
-		began: began, trust: lasts - margin(lasts), margin: margin(lasts), confirmed: sent,
+		began: began, first: first{sent, lasts - margin(lasts)}, trust: lasts - margin(lasts), margin: margin(lasts), confirmed: sent,
 		renewal: renewal{due: sent.mono.Add(lasts / 3)},
 	}
 	if lasts < l.opts.TTL { // a hand-over: work that is over before the claim is costs no renewal
@@ -252,7 +253,7 @@ func (l *Lease) giveBack(ctx context.Context, now instant) (Event, error) {
 		l.mu.Unlock()
 		if due { // it arrived late, and the term had ended by itself after the work had
 			if ends := l.over(now); !ends.IsZero() && !time.Now().Before(ends) {
-				c.undoer.abandon(&undo{lock: l.lock, nonce: l.ref.Nonce, ends: ends, doubt: l.forgettable()})
+				c.undoer.abandon(&undo{lock: l.lock, nonce: l.ref.Nonce, ends: ends, doubt: l.forgettable(now)})
 			}
 			e.Kind, err = Released, nil
 			break
@@ -297,12 +298,17 @@ func (l *Lease) over(now instant) time.Time {
 	return time.Time{}
 }
 
-// forgettable says that a lease was lost, and that a replica which took over may not have known of its last renewal: then its term has
-// ended before that was over, and nobody knows.
-func (l *Lease) forgettable() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !errors.Is(l.err, ErrReleased) && l.lock.c.traits.Forgets == driver.OnFailover
+// first is trust in a grant before any renewal.
+type first struct {
+	sent  instant
+	trust time.Duration
+}
+
+// forgettable says that work which has ended, at now, depended on a renewal, and that the store may have forgotten that one, in a failover
+// or a restart: then the term may have ended before the work had, and nobody knows. A store that forgets the grant as well forgets whose term it was.
+func (l *Lease) forgettable(now instant) bool {
+	forgets := l.lock.c.traits.Forgets
+	return (forgets == driver.OnRestart || forgets == driver.OnFailover) && now.sub(l.first.sent) >= l.first.trust
 }
 
 // goneError is the loss of a lease whose term the store no longer has.

@@ -66,7 +66,7 @@ type undo struct {
 	record    *driver.Record // of a run whose end is unclear, or nil
 	keepUntil time.Time      // the key stays taken until then (MinHold)
 	until     time.Time      // the term has ended by itself by then; nothing for a place
-	ends      time.Time      // if work under it has ended: when the store may let the term end by itself; else zero
+	ends      time.Time      // if no work is done under it any more: when the store may let the term end by itself; zero for a place, and where work may go on
 	doubt     bool           // the store may have let it end before that: see Lease.forgettable
 	tries     int
 }
@@ -117,12 +117,15 @@ func (u *undoer) addRecord(l *Lease, keepUntil time.Time, now instant, rec *driv
 }
 
 func ended(l *Lease, keepUntil time.Time, now instant) *undo {
-	return &undo{lock: l.lock, nonce: l.ref.Nonce, keepUntil: keepUntil, ends: l.over(now), doubt: l.forgettable()}
+	return &undo{lock: l.lock, nonce: l.ref.Nonce, keepUntil: keepUntil, ends: l.over(now), doubt: l.forgettable(now)}
 }
 
 func (u *undoer) add(key string, job *undo, leaves bool) {
 	opts := &job.lock.opts
 	job.until = time.Now().Add(max(opts.TTL, opts.MinHold))
+	if job.acquire && !job.place { // none ever was
+		job.ends = job.until
+	}
 	u.mu.Lock()
 	if u.ctx.Err() != nil {
 		u.mu.Unlock()
@@ -197,7 +200,7 @@ func (u *undoer) answers() {
 
 var errLeftToExpire = errors.New("the store has not confirmed it in time; the term ends by its TTL")
 
-// abandon tells that a term under which work had ended is left to end by itself: whoever comes next would take its holder for dead.
+// abandon tells that a term under which work had ended, or never begun, is left to end by itself: whoever comes next would take its holder for dead.
 func (u *undoer) abandon(job *undo) {
 	if !job.ends.IsZero() {
 		var left *driver.Ref

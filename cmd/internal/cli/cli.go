@@ -107,6 +107,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if c.separated && ctx.Command() != "run <lock>" {
 		return c.fail(usage("only run takes a command after --"))
 	}
+	if err := c.settled(ctx); err != nil {
+		return c.fail(err)
+	}
 	if c.Timeout <= 0 {
 		return c.fail(usage(fmt.Sprintf("--timeout %s is not allowed: it must be positive", c.Timeout)))
 	}
@@ -140,11 +143,27 @@ func parse(parser *kong.Kong, args []string) (*kong.Context, error) {
 		if ok && name == "HOLDLOCK_STORE" && strings.TrimSpace(text) == "" {
 			return nil, fmt.Errorf("$%s is empty: unset it for the file of this user, or name a store", name)
 		}
-		if wandering(strings.TrimSpace(text)) {
-			return nil, fmt.Errorf("$%s names a file relative to the working directory, so that each directory would have its own: write the whole path", name)
-		}
 	}
 	return parser.Parse(args)
+}
+
+// settled refuses a variable that names a file by a relative path, if the command would use it. The variable goes along into each working directory,
+// and each of them would have locks of its own.
+func (g *globals) settled(ctx *kong.Context) error {
+	given := func(flag string) bool {
+		return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == flag })
+	}
+	verb, _, _ := strings.Cut(ctx.Command(), " ")
+	looks := verb != "audit" || given("with-usage")
+	for name, used := range map[string]bool{
+		"STORE":  looks && !slices.Contains([]string{"lab", "version"}, verb) && !given("store"),
+		"LEDGER": looks && slices.Contains([]string{"run", "review", "audit"}, verb) && !given("ledger"),
+	} {
+		if used && wandering(strings.TrimSpace(os.Getenv("HOLDLOCK_"+name))) {
+			return usage("$HOLDLOCK_" + name + " names a file relative to the working directory, so that each directory would have its own: write the whole path")
+		}
+	}
+	return nil
 }
 
 // hideURLs takes out of a message what it repeats of the arguments, wherever that may be a URL with a password.

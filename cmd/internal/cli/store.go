@@ -62,7 +62,7 @@ func isScheme(s string) bool {
 // a directory in the working directory, so that each of those had locks of its own.
 func sqlitePath(rest string) (string, error) {
 	if strings.HasPrefix(rest, "~") {
-		return "", usage("--store sqlite:~ names no home directory: write $HOME or the whole path, or sqlite:./~ for a file of that name")
+		return "", usage("sqlite:~ names no home directory: write $HOME or the whole path, or sqlite:./~ for a file of that name")
 	}
 	if strings.HasPrefix(rest, "///") {
 		return rest[2:], nil

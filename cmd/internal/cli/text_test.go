@@ -140,7 +140,17 @@ func TestStoreOfTheWorkingDirectory(t *testing.T) {
 	}
 	t.Setenv("HOLDLOCK_STORE", "sqlite:///nowhere/locks.db")
 	t.Setenv("HOLDLOCK_LEDGER", "sqlite:usage.db")
-	refused("$HOLDLOCK_LEDGER", "ls")
+	refused("$HOLDLOCK_LEDGER", "review")
+	t.Setenv("HOLDLOCK_STORE", "sqlite:locks.db")
+	refused("$HOLDLOCK_LEDGER", "run", "job", "--store", "sqlite:///nowhere/locks.db", "--", "true")
+	// Where they are not used they are not in the way.
+	for _, args := range [][]string{{"--help"}, {"--version"}, {"run", "--help"}, {"ls", "--store", "sqlite:" + filepath.Join(t.TempDir(), "locks.db")}} {
+		var out, errs bytes.Buffer
+		Main(args, &out, &errs)
+		if strings.Contains(errs.String(), whole) {
+			t.Errorf("%q: %s", args, errs.String())
+		}
+	}
 	if made, _ := os.ReadDir("."); len(made) != 0 {
 		t.Errorf("it has made %v", made)
 	}
