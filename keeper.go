@@ -23,8 +23,10 @@ type keeper struct {
 	wakeAt  time.Time     // when the goroutine wakes by itself
 	tick    time.Duration // it wakes at least this often, to notice that the machine was suspended
 	added   bool          // since it has looked
-	fresh   crew          // renews
-	failing crew          // renews what could not be renewed
+	queue   []*Lease      // due for renewal
+	workers []*worker     // who send them
+	late    int           // of those
+	started time.Time     // the last of them
 	wg      sync.WaitGroup
 }
 
@@ -138,9 +140,7 @@ func (k *keeper) pass(now instant, all bool) (wakeAt time.Time) {
 			}
 			continue
 		case renew:
-			k.fresh.queue = append(k.fresh.queue, l)
-		case retry:
-			k.failing.queue = append(k.failing.queue, l)
+			k.queue = append(k.queue, l)
 		}
 		l.alarm.at = next
 		heap.Fix(&k.heap, 0)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,9 +18,15 @@ import (
 type halfSick struct {
 	*hooked
 	after time.Duration // 0 is never
+	calls atomic.Int64  // under way
+	most  atomic.Int64  // of those
 }
 
 func (h *halfSick) RenewBatch(ctx context.Context, reqs []*driver.RenewRequest) []driver.RenewResult {
+	n := h.calls.Add(1)
+	defer h.calls.Add(-1)
+	for most := h.most.Load(); n > most && !h.most.CompareAndSwap(most, n); most = h.most.Load() {
+	}
 	out := make([]driver.RenewResult, len(reqs))
 	sick := func(req *driver.RenewRequest) bool { return strings.HasPrefix(req.Ref.Key, "sick") }
 	hangs := false
@@ -58,11 +65,14 @@ func TestR2PartOfAStoreHangs(t *testing.T) {
 		{4 * time.Second, 3 * time.Second, 0},
 		{15 * time.Second, 1500 * time.Millisecond, time.Second},
 		{15 * time.Second, 15 * time.Second, time.Second},
+		{5 * time.Second, 5 * time.Second, time.Second},
+		{10 * time.Second, 3 * time.Second, 2 * time.Second},
 	} {
 		t.Run(fmt.Sprint(c.sick, "_", c.well, "_", c.after), func(t *testing.T) {
 			virtual(t, func(t *testing.T, r *rig) {
 				var told events
-				client, err := holdlock.NewClient(&halfSick{r.drv, c.after}, &holdlock.ClientOptions{Observer: &told})
+				store := &halfSick{hooked: r.drv, after: c.after}
+				client, err := holdlock.NewClient(store, &holdlock.ClientOptions{Observer: &told})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -78,7 +88,7 @@ func TestR2PartOfAStoreHangs(t *testing.T) {
 							t.Fatal(err)
 						}
 						leases = append(leases, lease)
-						time.Sleep(300 * time.Microsecond)
+						time.Sleep(ttl / 3 / time.Duration(n))
 					}
 					return leases
 				}
@@ -90,6 +100,9 @@ func TestR2PartOfAStoreHangs(t *testing.T) {
 						t.Errorf("of the part that is well: %v", err)
 						break
 					}
+				}
+				if n := store.most.Load(); n > 40 {
+					t.Errorf("%d calls at a time for 2,000 leases", n)
 				}
 				for _, lease := range sick {
 					if err := lease.Err(); (err != nil) != (c.after == 0) {
@@ -106,4 +119,48 @@ func TestR2PartOfAStoreHangs(t *testing.T) {
 			})
 		})
 	}
+}
+
+// oneByOne is a slow store without calls for many.
+type oneByOne struct{ driver.Driver }
+
+func (d oneByOne) Renew(ctx context.Context, req *driver.RenewRequest) (driver.Grant, error) {
+	select {
+	case <-time.After(time.Second):
+		return d.Driver.Renew(ctx, req)
+	case <-ctx.Done():
+		return driver.Grant{}, ctx.Err()
+	}
+}
+
+// R2: where each renewal is a call of its own, and slow, they do not wait for each other.
+func TestR2SlowRenewalsOneByOne(t *testing.T) {
+	virtual(t, func(t *testing.T, r *rig) {
+		client, err := holdlock.NewClient(oneByOne{r.drv}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const n, ttl = 60, 5 * time.Second
+		lock, err := client.NewLock("job", &holdlock.LockOptions{TTL: ttl})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var leases []*holdlock.Lease
+		for i := range n {
+			leases = append(leases, mustTry(t, lock.For(fmt.Sprint(i))))
+			time.Sleep(ttl / 3 / n)
+		}
+		time.Sleep(10 * ttl)
+		for i, lease := range leases {
+			if err := lease.Check(0); err != nil {
+				t.Fatalf("lease %d: %v", i, err)
+			}
+		}
+		for _, lease := range leases {
+			release(t, lease)
+		}
+		if err := client.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -22,7 +22,6 @@ type verdict uint8
 const (
 	sleep verdict = iota // nothing until next
 	renew                // send a renewal
-	retry                // likewise, after one that failed
 	lose                 // end it
 	over                 // it has ended: forget it
 )
@@ -54,9 +53,6 @@ func (l *Lease) judge(now instant) (v verdict, next time.Time, loss *LostError) 
 	}
 	if !now.mono.Before(l.renewal.due) {
 		l.renewal.inFlight = true
-		if l.renewal.lastErr != nil {
-			return retry, next, nil
-		}
 		return renew, next, nil
 	}
 	if l.renewal.due.Before(next) {
@@ -105,7 +101,7 @@ func (l *Lease) renewed(sent, now instant, err error) *LostError {
 }
 
 // renewBatch sends one renewal for each lease, together if the store can, and hands out the answers.
-func (k *keeper) renewBatch(ctx context.Context, leases []*Lease) {
+func (k *keeper) renewBatch(leases []*Lease) {
 	c := k.c
 	reqs := make([]*driver.RenewRequest, len(leases))
 	var budget time.Duration
@@ -117,7 +113,7 @@ func (k *keeper) renewBatch(ctx context.Context, leases []*Lease) {
 		budget = max(budget, min(l.left(sent), l.lock.opts.TTL/4, c.timeout))
 		l.mu.Unlock()
 	}
-	results, err := call(ctx, c, budget, func(ctx context.Context) ([]driver.RenewResult, error) {
+	results, err := call(k.ctx, c, budget, func(ctx context.Context) ([]driver.RenewResult, error) {
 		if c.batch != nil {
 			return c.batch.RenewBatch(ctx, reqs), nil
 		}

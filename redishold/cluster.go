@@ -62,6 +62,16 @@ func (d *Driver) nodeOf(ctx context.Context, key string) (n node, err error) {
 	return n, nil
 }
 
+// lookAgain makes the client library ask where the slots are after a call that had no answer. By itself it does so once a minute and when a node
+// says that a key is elsewhere, which one that has died does not: its replica takes over within seconds, and nobody would ask it. It
+// asks in the background, one time at once.
+func (d *Driver) lookAgain(ctx context.Context, err error) {
+	var said redis.Error
+	if d.cluster != nil && err != nil && !errors.As(err, &said) && !errors.Is(err, driver.ErrClosed) {
+		d.cluster.ReloadState(context.WithoutCancel(ctx))
+	}
+}
+
 // byNode calls f for each node with the indices of those of the keys that it has, for all nodes at once.
 func (d *Driver) byNode(ctx context.Context, keys []string, f func(n node, which []int)) error {
 	has := map[node][]int{}
@@ -154,6 +164,7 @@ func (d *Driver) callNode(ctx context.Context, n node, s *script, all []*slotCal
 		sendToNode(ctx, n.client, members)
 		return members, nil
 	})
+	d.lookAgain(ctx, err)
 	if err != nil {
 		err = fmt.Errorf("node %s: %w", n.client.Options().Addr, err)
 		for _, k := range which {
@@ -164,6 +175,7 @@ func (d *Driver) callNode(ctx context.Context, n node, s *script, all []*slotCal
 	var moved []*slotCall
 	for i, k := range which {
 		all[k].reply, all[k].err = answers[i].reply, answers[i].err
+		d.lookAgain(ctx, all[k].err)
 		if elsewhere(all[k].err) {
 			moved = append(moved, all[k])
 		}

@@ -98,5 +98,6 @@ func (d *Driver) writeAndWait(ctx context.Context, s *script, keys []string, arg
 		}
 		return got, err
 	})
+	d.lookAgain(ctx, err)
 	return p.reply, p.confirmed, err
 }

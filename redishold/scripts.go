@@ -110,8 +110,10 @@ func (d *Driver) make(ctx context.Context, r *member) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return boundedBy(ctx, d, n.hung, func(ctx context.Context) (any, error) {
+	reply, err := boundedBy(ctx, d, n.hung, func(ctx context.Context) (any, error) {
 		sendOne(ctx, d.client, r)
 		return r.reply, r.err
 	})
+	d.lookAgain(ctx, err)
+	return reply, err
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -109,6 +110,28 @@ func StartCluster(tb testing.TB) []*Redis {
 		})
 	}
 	return nodes
+}
+
+// StartClusterReplica starts a replica of one of the nodes of a Cluster, which takes over when that one dies.
+func StartClusterReplica(tb testing.TB, nodes []*Redis, of *Redis) *Redis {
+	tb.Helper()
+	r := StartRedis(tb, "--cluster-port", anyPort, "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+		"--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0")
+	nodes[0].Do(tb, "CLUSTER", "MEET", "127.0.0.1", fmt.Sprint(r.Port()), r.args[1])
+	id := of.Do(tb, "CLUSTER", "MYID")
+	Eventually(tb, "it knows the node", func() bool {
+		_, err := r.Try("CLUSTER", "REPLICATE", id)
+		return err == nil
+	})
+	Eventually(tb, "it has caught up", func() bool { return strings.Contains(r.Do(tb, "INFO", "replication"), "master_link_status:up") })
+	for _, n := range nodes {
+		Eventually(tb, "all know it", func() bool {
+			return slices.ContainsFunc(strings.Split(n.Do(tb, "CLUSTER", "NODES"), "\n"), func(line string) bool {
+				return strings.Contains(line, r.Addr) && strings.Contains(line, "slave "+id)
+			})
+		})
+	}
+	return r
 }
 
 // Addrs returns the addresses of servers.
