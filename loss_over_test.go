@@ -3,6 +3,7 @@ package holdlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -119,4 +120,80 @@ func TestWorkOfALostLeaseIsOver(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A release that does not come through leaves a term behind whose work was over. Where the store can forget a renewal, in a restart or a
+// failover, that is known only of work that did not depend on one.
+func TestAReleaseThatDoesNotComeThrough(t *testing.T) {
+	const ttl = 10 * time.Second // a grant alone is trusted for 9 s
+	for forgets, sure := range map[driver.Forgetting]bool{
+		driver.NeverAlone: true, driver.AbstainsAfterLoss: true, driver.OnRestart: false, driver.OnFailover: false,
+	} {
+		for _, held := range []time.Duration{8 * time.Second, 30 * time.Second} {
+			t.Run(fmt.Sprint(forgets, " ", held), func(t *testing.T) {
+				marked(t, forgets, func(t *testing.T, l *holdlock.Lock, away *atomic.Bool) string {
+					lease := mustTry(t, l)
+					time.Sleep(held)
+					away.Store(true)
+					if err := lease.Release(t.Context()); !errors.Is(err, holdlock.ErrUnknown) {
+						t.Errorf("Release: %v", err)
+					}
+					return lease.Ref().Nonce
+				}, sure || held < ttl-ttl/10)
+			})
+		}
+	}
+}
+
+// What an acquire without an answer may have won was never worked under, whatever the store forgets.
+func TestAnAcquireThatIsNotUndone(t *testing.T) {
+	for _, forgets := range []driver.Forgetting{driver.NeverAlone, driver.OnRestart, driver.OnFailover} {
+		t.Run(fmt.Sprint(forgets), func(t *testing.T) {
+			marked(t, forgets, func(t *testing.T, l *holdlock.Lock, away *atomic.Bool) string {
+				away.Store(true)
+				if _, err := l.TryAcquire(t.Context()); !errors.Is(err, holdlock.ErrUnknown) {
+					t.Errorf("TryAcquire: %v", err)
+				}
+				return ""
+			}, true)
+		})
+	}
+}
+
+// marked does something with a lock and a store that goes away at some time, and looks whether the term that is left behind is marked. While the store is
+// away an acquire arrives, and its answer does not.
+func marked(t *testing.T, forgets driver.Forgetting, leave func(*testing.T, *holdlock.Lock, *atomic.Bool) (nonce string), want bool) {
+	virtual(t, func(t *testing.T, r *rig) {
+		var away atomic.Bool
+		faults := faultdriver.New(r.drv.Driver, func(call faultdriver.Call) faultdriver.Fault {
+			return faultdriver.Fault{Drop: away.Load() && call.Op != faultdriver.Acquire, Lose: away.Load() && call.Op == faultdriver.Acquire}
+		})
+		seen := &events{}
+		client, err := holdlock.NewClient(&kept{faults, forgets}, &holdlock.ClientOptions{Observer: seen})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := client.NewLock("job", &holdlock.LockOptions{TTL: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		nonce := leave(t, l, &away)
+		if nonce == "" {
+			if term, ok, err := r.drv.Inspect(t.Context(), "job"); err == nil && ok {
+				nonce = term.Nonce
+			}
+		}
+		time.Sleep(time.Minute) // it is not tried any longer
+		told := seen.of(holdlock.Unreleased)
+		if n := len(told); n == 0 || !told[n-1].Abandoned {
+			t.Fatalf("it was told %d times that the lock could not be given back, in the end as %+v", n, told)
+		}
+		if left := told[len(told)-1].Left; (left != nil) != want || want && left.Nonce != nonce {
+			t.Errorf("marked is %+v; want a mark of %s: %v", left, nonce, want)
+		}
+		away.Store(false)
+		if err := client.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
 }
