@@ -241,10 +241,11 @@ func (r *rig) endsBetween(s sight, earliest, latest time.Time) {
 // unchanged checks that nothing has touched a term between two sights of it.
 func (r *rig) unchanged(before, after sight) {
 	r.Helper()
-	r.endsBetween(after, before.sent.Add(before.Remaining-slack), before.heard.Add(before.Remaining+slack))
+	// Parts of a store begin to count one after the other, and it may not hear the same ones again.
+	within := slack + r.h.Straggle
+	r.endsBetween(after, before.sent.Add(before.Remaining-within), before.heard.Add(before.Remaining+within))
 	a, b := before.Term, after.Term
 	a.Remaining, b.Remaining = 0, 0
-	// Parts of a store begin to count one after the other, and it may not hear the same ones again.
 	if same := a.Acquired.Sub(b.Acquired).Abs() <= r.h.Straggle; same {
 		a.Acquired, b.Acquired = time.Time{}, time.Time{}
 	}
