@@ -141,6 +141,21 @@ func (d *Driver) callEach(ctx context.Context, s *script, all []*slotCall) {
 	}
 }
 
+// readEach makes a call for each key, and joins what read makes of the replies.
+func readEach[T any](ctx context.Context, d *Driver, s *script, keys []string,
+	call func(key string) *slotCall, read func(keys []string, reply any, err error) ([]T, error),
+) ([]T, error) {
+	found, errs, calls := make([][]T, len(keys)), make([]error, len(keys)), make([]*slotCall, len(keys))
+	for i, key := range keys {
+		calls[i] = call(key)
+	}
+	d.callEach(ctx, s, calls)
+	for i, r := range calls {
+		found[i], errs[i] = read(keys[i:i+1], r.reply, r.err)
+	}
+	return slices.Concat(found...), firsts(errs)
+}
+
 // firsts joins errors, and leaves out those that say what another one has said: most are of a node, not of a key.
 func firsts(errs []error) error {
 	var some []error

@@ -169,15 +169,11 @@ func (d *Driver) readJobs(ctx context.Context, keys []string, which string) ([]d
 	if d.cluster == nil {
 		return d.readJobsTogether(ctx, keys, which)
 	}
-	found, errs, calls := make([][]driver.Job, len(keys)), make([]error, len(keys)), make([]*slotCall, len(keys))
-	for i, key := range keys {
-		calls[i] = &slotCall{keys: d.withRecord(key), args: []any{which}}
-	}
-	d.callEach(ctx, d.scripts.jobs, calls)
-	for i, r := range calls {
-		found[i], errs[i] = d.jobsRead(keys[i:i+1], which, r.reply, r.err)
-	}
-	return slices.Concat(found...), firsts(errs)
+	return readEach(ctx, d, d.scripts.jobs, keys,
+		func(key string) *slotCall { return &slotCall{keys: d.withRecord(key), args: []any{which}} },
+		func(keys []string, reply any, err error) ([]driver.Job, error) {
+			return d.jobsRead(keys, which, reply, err)
+		})
 }
 
 func (d *Driver) readJobsTogether(ctx context.Context, keys []string, which string) ([]driver.Job, error) {

@@ -127,15 +127,7 @@ func (d *Driver) look(ctx context.Context, keys []string) ([]driver.Term, error)
 	if d.cluster == nil {
 		return d.lookTogether(ctx, keys)
 	}
-	found, errs, calls := make([][]driver.Term, len(keys)), make([]error, len(keys)), make([]*slotCall, len(keys))
-	for i, key := range keys {
-		calls[i] = &slotCall{keys: d.keys(key)}
-	}
-	d.callEach(ctx, d.scripts.look, calls)
-	for i, r := range calls {
-		found[i], errs[i] = d.looked(keys[i:i+1], r.reply, r.err)
-	}
-	return slices.Concat(found...), firsts(errs)
+	return readEach(ctx, d, d.scripts.look, keys, func(key string) *slotCall { return &slotCall{keys: d.keys(key)} }, d.looked)
 }
 
 func (d *Driver) lookTogether(ctx context.Context, keys []string) ([]driver.Term, error) {

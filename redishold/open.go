@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/holdlock/holdlock"
+	"github.com/holdlock/holdlock/driver"
 )
 
 // Options are for Open and NewDriver; nil means all defaults.
@@ -56,11 +57,7 @@ func Open(client redis.UniversalClient, opts *Options) (*holdlock.Client, error)
 	if err != nil {
 		return nil, err
 	}
-	c, err := holdlock.NewClient(d, &opts.Client)
-	if err != nil {
-		_ = d.Close()
-	}
-	return c, err
+	return newClient(d, &opts.Client)
 }
 
 func (o *Options) logger() *slog.Logger {
@@ -119,13 +116,18 @@ func OpenQuorum(clients []redis.UniversalClient, opts *QuorumOptions) (*holdlock
 	if err != nil {
 		return nil, err
 	}
-	c, err := holdlock.NewClient(d, &opts.Client)
-	if err != nil {
-		_ = d.Close()
-	}
-	return c, err
+	return newClient(d, &opts.Client)
 }
 
 func (o *QuorumOptions) logger() *slog.Logger {
 	return (&Options{Logger: o.Logger, Client: o.Client}).logger()
+}
+
+// newClient returns a client on a driver that is nobody else's.
+func newClient(d driver.Driver, opts *holdlock.ClientOptions) (*holdlock.Client, error) {
+	c, err := holdlock.NewClient(d, opts)
+	if err != nil {
+		_ = d.Close()
+	}
+	return c, err
 }
